@@ -7,7 +7,7 @@ import pytest
 
 from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER
 from closeknit.api.trainingjob_status import State
-from scenarios.stories import ended, two_plugin_nodes
+from scenarios.stories import end_trainer, ended, two_plugin_nodes
 from scenarios.story import Story
 
 PODS = ("train-a1-worker-00000", "train-a1-worker-00001")
@@ -233,6 +233,38 @@ def test_a_run_that_no_gang_can_have_reached_costs_nothing() -> None:
     story.settle()
     assert story.status().state is State.FAILED
     assert len(story.status().charges or ()) <= 1000
+
+
+def gives_up(story: Story, pod: str, why: str) -> None:
+    said = json.dumps({"run": None, "why": why})
+    state = {"terminated": {"exitCode": 1, "reason": "Error", "message": said, "finishedAt": at_now(story)}}
+    change(story, pod, "Failed", state)
+
+
+def test_a_gang_that_does_not_come_together_again_is_not_charged() -> None:
+    story = started()
+    for pod in PODS:
+        gives_up(story, pod, "the gang has not come together in 600 s")
+    story.settle()
+    assert ended(story) == [(1, "RankNotStarted", False)]
+    assert story.status().attempts[0].message == (
+        "Pod train-a1-worker-00000 on node gpu-1 gave up while the gang has not come together in 600 s; 1 more "
+        "likewise; the job starts again"
+    )
+
+
+@pytest.mark.parametrize("code", [0, 5])
+def test_a_rank_that_cannot_start_again_beside_one_that_is_over_is_charged_in_words(code: int) -> None:
+    story = started(restart={"limit": 2, "rules": [{"exitCodes": [5], "action": "Fail"}]})
+    end_trainer(story, 0, code, ago_s=9)
+    gives_up(story, PODS[1], "a Pod of the gang is over, so that the others cannot begin again")
+    story.settle()
+    words = "train-a1-worker-00001 on node gpu-2 ended with exit code 1: a Pod of the gang is over, so that the others"
+    assert ended(story) == [(1, "PodFailed", True)]
+    assert (story.status().state is State.FAILED, words in str(story.status().attempts[0].message)) == (
+        code == 5,
+        code == 0,
+    )
 
 
 def test_new_pods_begin_to_count_anew() -> None:

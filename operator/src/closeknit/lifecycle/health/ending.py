@@ -17,6 +17,7 @@ from closeknit.cluster.node.node import NodeView
 from closeknit.cluster.objects.dra import ResourceClaim
 from closeknit.cluster.objects.node_objects import UNSCHEDULABLE_TAINT
 from closeknit.cluster.objects.pod_requests import MEMORY, PodResourceSpec
+from closeknit.cluster.pods.gang_runs import gave_up
 from closeknit.cluster.pods.pod import ContainerState, Pod
 from closeknit.cluster.pods.symptoms import Said, Symptom, are_of_one_that_waited, failed_container, of_pod
 from closeknit.launch.environment.nccl import NVLS
@@ -181,9 +182,14 @@ def failures(attempt: Attempt) -> list[Failure]:
     for pod, share in zip(attempt.pods, attempt.booking.shares, strict=True):
         decides = attempt.trainer_of(share)
         if pod is not None and (said := of_pod(pod, decides)) is not None:
+            if why := gave_up(pod):
+                said = Said(Symptom.EXITED, why)
             is_served = attempt.has_launcher and share.first_rank == 0 and share.server is None
             found.append(Failure(pod, share, decides, said, is_launcher=is_served))
     found = by_others(attempt, found)
+    # Where one of the gang is over, a rank that failed beside it can never start again in its Pod: that is its own end.
+    if found and not any(share.succeeded for share in attempt.shares) and all(gave_up(each.pod) for each in found):
+        found = [replace(each, said=Said(Symptom.RANK_NOT_STARTED, each.said.words)) for each in found]
     if found and all(each.row.blame is Blame.JOB for each in found):
         late = _not_started(attempt)
         if late is not None and all(map(_has_waited, found)):
