@@ -79,7 +79,7 @@ def tend(attempt: Attempt, *, is_fit: bool) -> Plan:
     lacks_devices = not attempt.runs and any(without_devices(pod) is not None for pod in attempt.present)
     if lacks_devices and (made := blameless(attempt)) is not None:
         return made
-    held_up = None if attempt.runs else unschedulable(attempt)
+    held_up = None if attempt.has_run else unschedulable(attempt)
     if isinstance(held_up, Plan):
         return held_up
     if (again := in_place.refused(attempt, is_fit=is_fit) or in_place.restarted(attempt)) is not None:

@@ -144,6 +144,19 @@ def test_a_pod_that_goes_after_a_restart_in_place_is_not_made_again_in_its_gang(
     ]
 
 
+def test_a_node_that_is_not_ready_while_a_gang_starts_again_ends_nothing() -> None:
+    """It is a blip as any other: the Pods are bound, and their sidecars have met."""
+    story = started(restart={"limit": 9})
+    for pod in PODS:
+        told(story, pod, 1)
+    story.change_pod(PODS[1], phase="Pending")
+    story.settle()
+    story.lose_node("gpu-2")
+    story.pass_time(60)
+    story.settle()
+    assert (ended(story), story.status().attempt) == ([(1, "PodFailed", True)], 1)
+
+
 def test_who_has_not_told_is_waited_for_but_not_for_ever() -> None:
     story = started()
     told(story, PODS[1], 1, 3)
