@@ -221,3 +221,22 @@ def test_a_silent_node_is_dead_soon_only_where_the_gang_itself_misses_a_rank(
     story.silence(nodes(story)[silent], Quiet.SILENT)
     story.settle()
     assert ended(story) == ([(1, "NodeLost", False)] if is_lost else [])
+
+
+def test_a_rank_that_has_not_started_yet_says_nothing_of_a_silent_node() -> None:
+    """Node rank 0 hears no whole gang while another node pulls its image."""
+    manifests = (each for number in "1234" for each in plugin_node(f"gpu-{number}"))
+    story = Story(*manifests, training_job(spec={"gpus": 24}))
+    story.settle()
+    for rank, node in enumerate(nodes(story)):
+        story.change_pod(f"train-a1-worker-{rank:05d}", node=node, phase="Pending" if rank == 2 else "Running")
+    hears(story, is_whole=False)
+    story.settle()
+    story.silence(nodes(story)[1], Quiet.SILENT)
+    story.settle()
+    assert ended(story) == []
+    story.silent.clear()
+    story.run_all()
+    story.change_pod("train-a1-worker-00002", phase="Running")
+    story.settle()
+    assert story.status().state is State.RUNNING
