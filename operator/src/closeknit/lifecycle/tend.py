@@ -76,7 +76,7 @@ def tend(attempt: Attempt, *, is_fit: bool) -> Plan:
     if has_failed:
         failing = [pod for pod in attempt.present if pod.phase == "Failed"]
         return blameless(attempt) or preflight_result.failed(attempt, failing) or failed(attempt, is_fit=is_fit)
-    lacks_devices = not attempt.has_run and any(without_devices(pod) is not None for pod in attempt.present)
+    lacks_devices = not attempt.runs and any(without_devices(pod) is not None for pod in attempt.present)
     if lacks_devices and (made := blameless(attempt)) is not None:
         return made
     held_up = None if attempt.has_run else unschedulable(attempt)
@@ -232,7 +232,7 @@ def _seen(attempt: Attempt) -> _Seen:
 
 def _launch(attempt: Attempt) -> Launch:
     """When the gang's Pods came, for the moment when all of them run."""
-    if attempt.has_run:
+    if attempt.runs:
         return Launch()
     now = attempt.subject.now
     scheduled = (pod.condition("PodScheduled") for pod in attempt.present)
@@ -244,7 +244,7 @@ def _launch(attempt: Attempt) -> Launch:
 
 def _runs_again(attempt: Attempt, status: TrainingJobStatus) -> Notice | None:
     """The Event of a gang that runs again, with the time that each phase took; None of any other."""
-    if attempt.has_run or status.attempts == attempt.subject.job.status.attempts:
+    if attempt.runs or status.attempts == attempt.subject.job.status.attempts:
         return None
     words = phases_told(status.attempts[-1])
     return attempt.subject.notice(EventReason.RESTARTED, words, action=EventAction.RESTART)
@@ -263,7 +263,10 @@ def _told(attempt: Attempt, hangs: Degradation | None) -> Notice | None:
 
 
 def _start(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
-    """Not all Pods run yet. That no scheduler looks at them is announced if it lasts, and withdrawn when one does."""
+    """Not all Pods run yet. That no scheduler looks at them is announced if it lasts, and withdrawn when one does. Pods
+    that start again in place are counted first: until then the gang has run, and how long is known."""
+    if attempt.runs:
+        return attempt.subject.plan(actions=old)
     if (held_up := not_starting.words(attempt)) is not None:
         return _not_starting(attempt, held_up, old)
     subject, told_at = attempt.subject, unscheduled.told_at(attempt)

@@ -7,7 +7,7 @@ import pytest
 
 from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER
 from closeknit.api.trainingjob_status import State
-from scenarios.stories import ended, two_plugin_nodes
+from scenarios.stories import end_trainer, ended, two_plugin_nodes
 from scenarios.story import Story
 
 PODS = ("train-a1-worker-00000", "train-a1-worker-00001")
@@ -117,6 +117,46 @@ def test_pods_that_start_again_are_no_loss_and_no_failure() -> None:
     assert story.written == [] and story.status().restarts == 0
 
 
+def test_a_gang_that_has_run_for_long_before_each_restart_makes_progress() -> None:
+    """Its Pods were made long ago: that they start again is no Pod that does not start, and the run had a length."""
+    story = started(restart={"limit": 9})
+    for run in range(1, 5):
+        story.pass_time(3600)
+        restart(story, run)
+    assert [(each.reason, each.ran) for each in story.status().attempts][1:] == [("PodFailed", "3598s")] * 3
+    assert {str(notice.reason) for notice in story.notices} == {"Restarted"}
+
+
+def test_a_pod_that_goes_after_a_restart_in_place_is_not_made_again_in_its_gang() -> None:
+    """A new Pod begins with run 0, and the others wait in a later one."""
+    story = started(restart={"limit": 9})
+    for pod in PODS:
+        told(story, pod, 1)
+    story.change_pod(PODS[1], phase="Pending")  # an init container of the user's own takes its time
+    story.settle()
+    assert (story.status().state, run_of(story)) == (State.STARTING, 1)
+    story.remove_pod(PODS[1])
+    story.settle()
+    assert PODS[1] not in story.pods()
+    assert [(each.reason, each.in_place) for each in story.status().attempts] == [
+        ("PodFailed", True),
+        ("ChildDeleted", None),
+    ]
+
+
+def test_a_node_that_is_not_ready_while_a_gang_starts_again_ends_nothing() -> None:
+    """It is a blip as any other: the Pods are bound, and their sidecars have met."""
+    story = started(restart={"limit": 9})
+    for pod in PODS:
+        told(story, pod, 1)
+    story.change_pod(PODS[1], phase="Pending")
+    story.settle()
+    story.lose_node("gpu-2")
+    story.pass_time(60)
+    story.settle()
+    assert (ended(story), story.status().attempt) == ([(1, "PodFailed", True)], 1)
+
+
 def test_who_has_not_told_is_waited_for_but_not_for_ever() -> None:
     story = started()
     told(story, PODS[1], 1, 3)
@@ -173,6 +213,71 @@ def test_restarts_while_the_operator_was_away_are_all_counted() -> None:
     restart(story, 4)
     status = story.status()
     assert (status.restarts, len(status.charges or ()), run_of(story)) == (4, 4, 4)
+    assert str(status.attempts[0].message).endswith("charged: 4 of 9 within 24h")
+
+
+def test_more_restarts_than_the_limit_while_the_operator_was_away_end_the_job() -> None:
+    story = started()
+    restart(story, 5)
+    assert (story.status().state, story.status().attempts[-1].reason) == (State.FAILED, "RestartLimitExceeded")
+    assert "it has started again 4 times within 24h, which is more often than restart.limit allows" in str(
+        story.status().message
+    )
+
+
+def test_restarts_that_nobody_saw_are_charged_for_when_they_were() -> None:
+    """The operator was away for longer than the window."""
+    story = started(restart={"limit": 2, "window": "1h"})
+    story.pass_time(7200)
+    for pod in PODS:
+        told(story, pod, 5, 3, ago_s=3700)
+    story.settle()
+    assert story.status().state is State.RUNNING
+    story.pass_time(120)
+    restart(story, 6)
+    assert str(story.status().attempts[-1].message).endswith("charged: 1 of 2 within 1h")
+
+
+def test_a_run_that_no_gang_can_have_reached_costs_nothing() -> None:
+    """The trainer can write where its sidecar keeps the number."""
+    story = started(restart={"limit": 1000})
+    told(story, PODS[0], (1 << 53) - 1)
+    story.pass_time(6)
+    story.settle()
+    assert story.status().state is State.FAILED
+    assert len(story.status().charges or ()) <= 1000
+
+
+def gives_up(story: Story, pod: str, why: str) -> None:
+    said = json.dumps({"run": None, "why": why})
+    state = {"terminated": {"exitCode": 1, "reason": "Error", "message": said, "finishedAt": at_now(story)}}
+    change(story, pod, "Failed", state)
+
+
+def test_a_gang_that_does_not_come_together_again_is_not_charged() -> None:
+    story = started()
+    for pod in PODS:
+        gives_up(story, pod, "the gang has not come together in 600 s")
+    story.settle()
+    assert ended(story) == [(1, "RankNotStarted", False)]
+    assert story.status().attempts[0].message == (
+        "Pod train-a1-worker-00000 on node gpu-1 gave up while the gang has not come together in 600 s; 1 more "
+        "likewise; the job starts again"
+    )
+
+
+@pytest.mark.parametrize("code", [0, 5])
+def test_a_rank_that_cannot_start_again_beside_one_that_is_over_is_charged_in_words(code: int) -> None:
+    story = started(restart={"limit": 2, "rules": [{"exitCodes": [5], "action": "Fail"}]})
+    end_trainer(story, 0, code, ago_s=9)
+    gives_up(story, PODS[1], "a Pod of the gang is over, so that the others cannot begin again")
+    story.settle()
+    words = "train-a1-worker-00001 on node gpu-2 ended with exit code 1: a Pod of the gang is over, so that the others"
+    assert ended(story) == [(1, "PodFailed", True)]
+    assert (story.status().state is State.FAILED, words in str(story.status().attempts[0].message)) == (
+        code == 5,
+        code == 0,
+    )
 
 
 def test_new_pods_begin_to_count_anew() -> None:

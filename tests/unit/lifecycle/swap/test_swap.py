@@ -8,7 +8,7 @@ from closeknit.api.names import PendingReason
 from closeknit.api.trainingjob_status import State
 from closeknit.cluster.objects.silence import Quiet
 from scenarios.manifests import cluster_topology, training_job
-from scenarios.stories import ended
+from scenarios.stories import end_trainer, ended
 from scenarios.story import Story, dra_node, plugin_node
 
 KINDS = pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["plugin", "DRA"])
@@ -167,6 +167,35 @@ def test_a_suspended_job_holds_nothing_of_it() -> None:
     assert story.status().state is State.SUSPENDED
 
 
+@KINDS
+def test_a_gang_that_ends_by_itself_beside_an_ill_gpu_holds_its_other_nodes(kind: Any) -> None:
+    story = running(kind, 16, nodes=2, restart={"limit": 3})
+    ill = {"index": 3, "state": "Unhealthy", "reasons": ["RowRemapFailed"]}
+    story.objects["NodeTopology", "", "gpu-2"]["status"]["gpus"] = [ill]
+    story.add(training_job("waiting", spec={"gpus": 8}))
+    story.settle()
+    end_trainer(story, 0, 137, "OOMKilled")
+    story.settle()
+    story.end_stopped()
+    story.settle()
+    assert (ended(story), nodes(story), lost(story)) == ([(1, "PodFailed", True)], ["gpu-1", "gpu-2"], "1")
+    assert story.status("waiting").state is State.QUEUED
+
+
+@KINDS
+def test_a_node_that_is_lost_before_the_gang_runs_again_costs_the_others_nothing(kind: Any) -> None:
+    story = running(kind, 24, nodes=4)
+    lose(story, "gpu-2")
+    story.settle()
+    story.add(training_job("waiting", spec={"gpus": 8}))
+    story.lose_node("gpu-4")
+    story.pass_time(31)
+    story.settle()
+    assert [reason for _, reason, _ in ended(story)] == ["ChildDeleted", "NodeChanged"]
+    assert (nodes(story), lost(story)) == (["gpu-1", "gpu-4", "gpu-3"], "1")
+    assert story.status("waiting").state is State.QUEUED
+
+
 def hears(story: Story, *, is_whole: bool) -> None:
     """What the sidecar of node rank 0 is told to say by its kubelet: whether it hears the whole gang."""
     states: list[dict[str, Any]] = [
@@ -192,3 +221,22 @@ def test_a_silent_node_is_dead_soon_only_where_the_gang_itself_misses_a_rank(
     story.silence(nodes(story)[silent], Quiet.SILENT)
     story.settle()
     assert ended(story) == ([(1, "NodeLost", False)] if is_lost else [])
+
+
+def test_a_rank_that_has_not_started_yet_says_nothing_of_a_silent_node() -> None:
+    """Node rank 0 hears no whole gang while another node pulls its image."""
+    manifests = (each for number in "1234" for each in plugin_node(f"gpu-{number}"))
+    story = Story(*manifests, training_job(spec={"gpus": 24}))
+    story.settle()
+    for rank, node in enumerate(nodes(story)):
+        story.change_pod(f"train-a1-worker-{rank:05d}", node=node, phase="Pending" if rank == 2 else "Running")
+    hears(story, is_whole=False)
+    story.settle()
+    story.silence(nodes(story)[1], Quiet.SILENT)
+    story.settle()
+    assert ended(story) == []
+    story.silent.clear()
+    story.run_all()
+    story.change_pod("train-a1-worker-00002", phase="Running")
+    story.settle()
+    assert story.status().state is State.RUNNING

@@ -83,6 +83,12 @@ def run_report(pod: Pod) -> RunReport | None:
     return None
 
 
+def gave_up(pod: Pod) -> str:
+    """Why the Pod's barrier gave up, by which the Pod failed; empty where it did not."""
+    report = run_report(pod) if pod.phase == "Failed" else None
+    return report.why if report is not None and report.run is None else ""
+
+
 def hang_report(pod: Pod, run: int) -> HangReport | None:
     """What the Pod's sidecar says of a hang in this run that lasts; None without one, and for words that cannot be
     read."""

@@ -143,9 +143,16 @@ class Attempt:
         return CONTRACTS[spec.framework].ends(spec) is SuccessOf.LAUNCHER
 
     @property
-    def has_run(self) -> bool:
-        """Whether all its Pods have run at once. Until then its ranks have not met for sure."""
+    def runs(self) -> bool:
+        """Whether all its Pods run, as the status says; also while they start again in place, until that is counted."""
         return is_true(self.subject.job.status.conditions, ConditionType.RUNNING)
+
+    @property
+    def has_run(self) -> bool:
+        """Whether all its Pods have run at once, in this run or one before it. Until then its ranks have not met for
+        sure, and a missing Pod may be made again."""
+        placement = self.subject.job.status.placement
+        return self.runs or (placement is not None and bool(placement.run))
 
     def before_it_ended_by(self, reason: EndReason) -> int:
         """Number of attempts in a row, just before this one, that ended for this reason."""

@@ -17,6 +17,7 @@ from closeknit.cluster.node.node import NodeView
 from closeknit.cluster.objects.dra import ResourceClaim
 from closeknit.cluster.objects.node_objects import UNSCHEDULABLE_TAINT
 from closeknit.cluster.objects.pod_requests import MEMORY, PodResourceSpec
+from closeknit.cluster.pods.gang_runs import gave_up
 from closeknit.cluster.pods.pod import ContainerState, Pod
 from closeknit.cluster.pods.symptoms import Said, Symptom, are_of_one_that_waited, failed_container, of_pod
 from closeknit.launch.environment.nccl import NVLS
@@ -35,7 +36,7 @@ from closeknit.lifecycle.health.device_health import ill_devices, words
 from closeknit.lifecycle.restart.judgement import EndOfRun, Fails, StartsAgain, charges, judge
 from closeknit.lifecycle.status import lost_time, statuses
 from closeknit.lifecycle.status.blame import TABLE, WAITED_AT_LEAST, Blame, Follows, Row, end_reason
-from closeknit.lifecycle.status.conditions import stated
+from closeknit.lifecycle.status.conditions import stated, timestamp
 from closeknit.lifecycle.status.degraded import FIXED, Degradation, degradation
 from closeknit.lifecycle.status.pauses import deleted_at, lasted, later
 from closeknit.lifecycle.status.statuses import NO_FACTS, EndFacts
@@ -44,10 +45,12 @@ from closeknit.lifecycle.writes.plan import Delete, Plan
 from closeknit.placement.values.sentences import count
 
 _ILL = frozenset({Symptom.GPU_DEAD, Symptom.GPU_ILL_AT_EXIT, Symptom.NIC_DOWN_AT_EXIT})  # `end` knows which devices
-# Ends by the loss of nodes or devices that a gang ran on: what is well of it stays booked, and the rest is replaced.
+# Ends by the loss of nodes or devices of a gang, before it runs or later: what is well of it stays booked, and the rest
+# is replaced.
 SWAPPED = frozenset(
     {
         EndReason.NODE_LOST,
+        EndReason.NODE_CHANGED,
         EndReason.DISRUPTED,
         EndReason.CHILD_DELETED,
         EndReason.GPU_LOST,
@@ -74,7 +77,7 @@ def end(
     ill = ill_devices(attempt)
     again = None if ill else again
     unfit = {**device_health.unfit(ill), **unfit}
-    if again is None and reason in SWAPPED:
+    if again is None and (ill or reason in SWAPPED):
         again = kept(subject.job, attempt.booking.shares, subject.cluster, subject.now, frozenset(unfit))
     seen = avoided_nodes.unfit(unfit, subject.job, subject.cluster, subject.now)
     status = statuses.restarting(
@@ -179,9 +182,14 @@ def failures(attempt: Attempt) -> list[Failure]:
     for pod, share in zip(attempt.pods, attempt.booking.shares, strict=True):
         decides = attempt.trainer_of(share)
         if pod is not None and (said := of_pod(pod, decides)) is not None:
+            if why := gave_up(pod):
+                said = Said(Symptom.EXITED, why)
             is_served = attempt.has_launcher and share.first_rank == 0 and share.server is None
             found.append(Failure(pod, share, decides, said, is_launcher=is_served))
     found = by_others(attempt, found)
+    # Where one of the gang is over, a rank that failed beside it can never start again in its Pod: that is its own end.
+    if found and not any(share.succeeded for share in attempt.shares) and all(gave_up(each.pod) for each in found):
+        found = [replace(each, said=Said(Symptom.RANK_NOT_STARTED, each.said.words)) for each in found]
     if found and all(each.row.blame is Blame.JOB for each in found):
         late = _not_started(attempt)
         if late is not None and all(map(_has_waited, found)):
@@ -390,14 +398,20 @@ def own_end(attempt: Attempt, found: Sequence[Failure]) -> str:
 def judged_end(
     attempt: Attempt, row: Row, message: str, facts: EndFacts, *, exit_code: int | None, runs: int = 1
 ) -> tuple[StartsAgain | Fails, str, EndFacts]:
-    """What follows from so many runs that ended so, the message with that, and the facts with what is charged."""
+    """What follows from so many runs that ended so, the message with that, and the facts with what is charged. Of
+    several only the last end is known, so that all are charged for the moment of that one."""
     subject = attempt.subject
     policy, status, now = subject.job.spec.restart or Restart(), subject.job.status, subject.now
-    ran = lost_time.ran(status, lost_time.fault_at(status, facts.fault, now))
+    fault = lost_time.fault_at(status, facts.fault, now)
+    ran = lost_time.ran(status, fault)
     length = None if ran is None else timedelta(seconds=duration_s(ran))
-    judged = judge(EndOfRun(row, exit_code, length), policy, status, now)
+    at = now if runs == 1 else fault
+    before = charges(policy, status, now)
+    unseen = [timestamp(at)] * min(runs - 1, MAX_RESTARTS)
+    charged = status.model_copy(update={"charges": [*map(timestamp, before), *unseen]})
+    judged = judge(EndOfRun(row, exit_code, length), policy, charged, now)
     if isinstance(judged, StartsAgain) and judged.charged:
-        facts = replace(facts, charges=(*charges(policy, status, now), *[now] * runs)[-MAX_RESTARTS:])
+        facts = replace(facts, charges=(*charges(policy, charged, now), at)[-MAX_RESTARTS:])
     told = f"{_cut(message, NOTE_MAX_LENGTH - len(judged.words) - 2)}; {judged.words}" if judged.words else message
     return judged, told, facts
 

@@ -113,9 +113,10 @@ def _quick_ends(attempts: Sequence[EndedAttempt]) -> int:
 
 def _past_limit(end: EndOfRun, restart: Restart, before: int, attempts: Sequence[EndedAttempt]) -> str:
     times = "once" if before == 1 else f"{before} times"
+    often = "as often as" if before == restart.limit else "more often than"
     return (
-        f"{_unknown(end, restart)}it has started again {times} within {restart.window}, which is as often as "
-        f"restart.limit allows{_exits(attempts)}"
+        f"{_unknown(end, restart)}it has started again {times} within {restart.window}, which is {often} restart.limit "
+        f"allows{_exits(attempts)}"
     )
 
 

@@ -109,6 +109,10 @@ def dead_nodes(attempt: Attempt) -> dict[str, str]:
 
 
 def _link(attempt: Attempt) -> GangLink:
-    """What node rank 0 says of the gang; unknown where its own kubelet is silent, and its words are old."""
+    """What node rank 0 says of the gang; unknown where its own kubelet is silent, and its words are old, and while a
+    Pod that it misses may not have started yet."""
     teller = attempt.subject.cluster.nodes.get(attempt.shares[0].node)
-    return GangLink.UNKNOWN if teller is None or teller.silence is not None else gang_link(attempt.present)
+    if teller is None or teller.silence is not None:
+        return GangLink.UNKNOWN
+    link = gang_link(attempt.present)
+    return GangLink.UNKNOWN if link is GangLink.BROKEN and not attempt.runs else link
