@@ -217,6 +217,25 @@ def test_a_trainer_that_is_killed_with_its_wrapper_has_failed(gang: list[Pod]) -
     gang[2].is_reset()
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_watch_that_is_told_to_end_before_its_trainer_knows_whether_that_is_there(
+    gang: list[Pod], is_killed: bool
+) -> None:
+    """A kubelet ends all containers of a Pod at once, but a trainer with a preStop hook after that."""
+    folder = str(gang[1].folder)
+    words = [sidecar_container.LAUNCH, sidecar_container.WRAPPER, folder, f"{folder}/words", "sh", "-c"]
+    command = [sidecar_container.SHELL, "-c", *words, "echo ready; exec sleep 20"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainer:
+        assert trainer.stdout is not None and trainer.stdout.readline() == "ready\n"
+        if is_killed:
+            trainer.kill()
+            trainer.wait()
+        assert gang[1].stop() == 0
+        time.sleep(0.7)
+        assert [gang[0].runs_on, gang[2].runs_on] == [not is_killed] * 2
+        trainer.terminate()
+
+
 def test_strangers_do_nothing(gang: list[Pod], tmp_path: Path) -> None:
     """Without the key; and by the hundred, with whatever they send."""
     port = gang[0].port

@@ -52,8 +52,11 @@ class Watch(Participant):
         run = self.member.run
         end = self.folder.end(run)
         if end is None:
-            # Killed from outside, with its wrapper: for want of memory, say.
-            if self.is_told_to_end and self.folder.is_wrapped(run) and not self.folder.was_told(run):
+            # Killed from outside, with its wrapper: for want of memory, say. One that is there is told to end later
+            # than we are: after its preStop hook, or by chance.
+            folder = self.folder
+            is_killed = folder.is_wrapped(run) and not folder.is_alive(run) and not folder.was_told(run)
+            if self.is_told_to_end and is_killed:
                 self.member.trainer_ended(is_for_good=False)
         elif self.settings.is_final(end.code):
             self.member.trainer_ended(is_for_good=True)

@@ -25,7 +25,7 @@ _SIDECAR_USER = 1000  # as of the agent
 SHELL = "/bin/sh"
 
 # The image's own python becomes process 1, starts the trainer as its child, passes on every signal, and takes the place
-# of an init for orphans. An image without python is refused, by words that the operator knows. Without `site`, and with
+# of an init for orphans. As long as it lives it holds a lock, which the kernel takes from it. An image without python is refused, by words that the operator knows. Without `site`, and with
 # nothing of the working directory in its path.
 WRAPPER = """\
 import sys
@@ -43,6 +43,9 @@ try:
  for n in os.listdir(d):n[:5]in("wrapp","told-","exit-","words")and os.remove(d+"/"+n)
 except OSError:pass
 put("wrapped","")
+try:
+ k=open(d+"/wrapped-"+r,"a");os.lockf(k.fileno(),os.F_TLOCK,0)
+except OSError:pass
 e=set(range(1,signal.NSIG))-{4,5,7,8,9,11,17,19,21,22,32,33}
 signal.pthread_sigmask(0,e)
 c=os.fork()
