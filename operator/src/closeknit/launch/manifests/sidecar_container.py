@@ -25,8 +25,9 @@ _SIDECAR_USER = 1000  # as of the agent
 SHELL = "/bin/sh"
 
 # The image's own python becomes process 1, starts the trainer as its child, passes on every signal, and takes the place
-# of an init for orphans. As long as it lives it holds a lock, which the kernel takes from it. An image without python is refused, by words that the operator knows. Without `site`, and with
-# nothing of the working directory in its path.
+# of an init for orphans. As long as it lives it holds a lock, which the kernel takes from it. Signals that musl or
+# glibc has for itself are left alone. An image without python is refused, by words that the operator knows. Without
+# `site`, and with nothing of the working directory in its path.
 WRAPPER = """\
 import sys
 sys.path[:1]=[]
@@ -34,7 +35,7 @@ import os,signal
 d=sys.argv[1];a=sys.argv[3:]
 def put(n,t):
  try:
-  with open(d+"/."+n,"w")as f:f.write(t);os.chmod(f.name,420)
+  with open(d+"/."+n,"w",errors="replace")as f:f.write(t);os.chmod(f.name,420)
   os.replace(f.name,d+"/"+n+"-"+r)
  except OSError:pass
 r=""
@@ -46,7 +47,7 @@ put("wrapped","")
 try:
  k=open(d+"/wrapped-"+r,"a");os.lockf(k.fileno(),os.F_TLOCK,0)
 except OSError:pass
-e=set(range(1,signal.NSIG))-{4,5,7,8,9,11,17,19,21,22,32,33}
+e=set(range(1,signal.NSIG))-{4,5,7,8,9,11,17,19,21,22,32,33,34}
 signal.pthread_sigmask(0,e)
 c=os.fork()
 if not c:
