@@ -142,7 +142,7 @@ def _sidecar(gang: Gang, index: int, told: Manifest, mount: Manifest) -> Manifes
 def _hangs(gang: Gang) -> Manifest:
     """How the sidecar watches for hangs. On its node's own network NCCL's RAS may be that of another job."""
     restart = gang.job.spec.restart
-    told: Manifest = {} if gang.asks_for_host_network else {"ras": True}
+    told: Manifest = {} if gang.on_host_network else {"ras": True}
     if restart is not None and restart.stall_deadline is not None:
         told["stallSeconds"] = duration_s(restart.stall_deadline)
     if restart is not None and restart.on_hang is OnHang.RESTART:
