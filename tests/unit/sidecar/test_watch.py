@@ -217,6 +217,21 @@ def test_a_trainer_that_is_killed_with_its_wrapper_has_failed(gang: list[Pod]) -
     gang[2].is_reset()
 
 
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_pod_that_fails_once_another_is_over_does_not_wait_for_it(gang: list[Pod], who: int) -> None:
+    """Node rank 0, too, which others would wait for."""
+    gang[who].trainer_ends(0)
+    over = gang[who].watch
+    assert over is not None and over.wait(10) == 0
+    gang[2].trainer_ends(7)
+    time.sleep(0.5)
+    gang[2].kill()  # by its kubelet
+    gang[2].start()
+    barrier = gang[2].barrier
+    assert barrier is not None and barrier.wait(5) == 1
+    assert (gang[2].message["run"], "is over" in gang[2].message["why"]) == (None, True)
+
+
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_watch_that_is_told_to_end_before_its_trainer_knows_whether_that_is_there(
     gang: list[Pod], is_killed: bool

@@ -44,9 +44,11 @@ class Watch(Participant):
             self._heed()
 
     def act(self, act: Act) -> None:
-        """Has the Pod's containers start again."""
+        """Has the Pod's containers start again, or keeps that they cannot."""
         if act is Act.RESET:
             self.code = RESET_CODE
+        elif act is Act.GIVE_UP:
+            self.folder.lose()
 
     def _see_trainer(self) -> None:
         run = self.member.run

@@ -79,6 +79,16 @@ class RunFolder:
         except OSError:
             return float("inf")
 
+    def lose(self) -> None:
+        """Keeps that no next run can begin in these Pods."""
+        if not self.is_lost:
+            self._write("lost", "")
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether that was kept."""
+        return os.path.exists(self._path("lost"))
+
     @property
     def progress(self) -> str:
         """The file that the trainer may touch when it makes progress."""
