@@ -435,3 +435,24 @@ def test_a_trainer_that_no_longer_touches_its_file_has_stalled(tmp_path: Path) -
     (pod.folder / "progress").touch()
     assert told(pod)["hang"] is None
     pod.kill()
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_gang_with_a_trainer_that_has_stalled_begins_again_where_the_job_wants_it(tmp_path: Path, who: int) -> None:
+    port = free_port()
+    gang = [Pod(tmp_path / str(index), index, 2, port, stallSeconds=1, onHang="Restart") for index in range(2)]
+    for pod in gang:
+        pod.start()
+    try:
+        assert [pod.run for pod in gang] == [0, 0]
+        is_whole(gang)
+        (gang[who].folder / "progress").touch()
+        for pod in gang:
+            pod.is_reset()
+        for pod in gang:
+            pod.start()
+        assert [pod.run for pod in gang] == [1, 1]
+        assert gang[who].message["hang"]["stalled"] == who
+    finally:
+        for pod in gang:
+            pod.kill()

@@ -89,6 +89,7 @@ class Watch(Participant):
                 self.hub.call()
             else:
                 self.member.trainer_ended(is_for_good=False)
+                self.code = RESET_CODE  # by no end of its trainer, which is there
             return
         with suppress(OSError), open(MESSAGE_PATH, "w") as message:
             message.write(json.dumps({"run": self.member.run, "hang": told}, separators=(",", ":")))
