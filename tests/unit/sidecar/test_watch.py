@@ -456,3 +456,24 @@ def test_a_gang_with_a_trainer_that_has_stalled_begins_again_where_the_job_wants
     finally:
         for pod in gang:
             pod.kill()
+
+
+def test_a_gang_that_hangs_beside_a_pod_that_is_over_ends_in_these_pods(tmp_path: Path) -> None:
+    port = free_port()
+    gang = [Pod(tmp_path / str(index), index, 2, port, stallSeconds=1, onHang="Restart") for index in range(2)]
+    for pod in gang:
+        pod.start()
+    try:
+        assert [pod.run for pod in gang] == [0, 0]
+        is_whole(gang)
+        gang[1].trainer_ends(0)
+        over = gang[1].watch
+        assert over is not None and over.wait(10) == 0
+        (gang[0].folder / "progress").touch()
+        gang[0].is_reset()
+        gang[0].start()
+        barrier = gang[0].barrier
+        assert barrier is not None and barrier.wait(10) == 1
+    finally:
+        for pod in gang:
+            pod.kill()

@@ -85,7 +85,7 @@ class Watch(Participant):
         again at once."""
         self.folder.keep_hang(told)
         if told is not None and self.settings.restarts_hung:
-            if self.hub is not None:
+            if self.hub is not None and not self.hub.is_lost:
                 self.hub.call()
             else:
                 self.member.trainer_ended(is_for_good=False)
