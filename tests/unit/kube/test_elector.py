@@ -193,6 +193,32 @@ def spec(store: Store) -> Any:
     return store.get(LEASES, NAME)["spec"]
 
 
+def test_a_lease_is_released_also_while_a_renewal_is_under_way() -> None:
+    """SIGTERM comes at any moment, and nobody waits for the renewal's answer."""
+
+    class Slow(MemoryApi):
+        async def json_patch(self, *words: Any, **options: Any) -> Any:
+            answer = await super().json_patch(*words, **options)
+            stored.set()
+            await asyncio.sleep(0.5)
+            return answer
+
+    stored = asyncio.Event()
+
+    async def story() -> str:
+        store = Store()
+        first = Elector(Slow(store), *NAME, "a", lambda: 0, lambda _: None, clock=asyncio.get_running_loop().time)
+        run = asyncio.create_task(first.run())
+        await first.leads.wait()
+        stored.clear()
+        await stored.wait()
+        run.cancel()
+        await first.release()
+        return str(spec(store)["holderIdentity"])
+
+    assert virtual_time.run(story()) == ""
+
+
 def test_a_released_lease_is_taken_within_a_second_and_a_dead_leaders_within_16() -> None:
     async def story() -> tuple[float, float]:
         store, time = Store(), asyncio.get_running_loop().time

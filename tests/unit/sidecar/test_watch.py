@@ -217,6 +217,40 @@ def test_a_trainer_that_is_killed_with_its_wrapper_has_failed(gang: list[Pod]) -
     gang[2].is_reset()
 
 
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_pod_that_fails_once_another_is_over_does_not_wait_for_it(gang: list[Pod], who: int) -> None:
+    """Node rank 0, too, which others would wait for."""
+    gang[who].trainer_ends(0)
+    over = gang[who].watch
+    assert over is not None and over.wait(10) == 0
+    gang[2].trainer_ends(7)
+    time.sleep(0.5)
+    gang[2].kill()  # by its kubelet
+    gang[2].start()
+    barrier = gang[2].barrier
+    assert barrier is not None and barrier.wait(5) == 1
+    assert (gang[2].message["run"], "is over" in gang[2].message["why"]) == (None, True)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_watch_that_is_told_to_end_before_its_trainer_knows_whether_that_is_there(
+    gang: list[Pod], is_killed: bool
+) -> None:
+    """A kubelet ends all containers of a Pod at once, but a trainer with a preStop hook after that."""
+    folder = str(gang[1].folder)
+    words = [sidecar_container.LAUNCH, sidecar_container.WRAPPER, folder, f"{folder}/words", "sh", "-c"]
+    command = [sidecar_container.SHELL, "-c", *words, "echo ready; exec sleep 20"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainer:
+        assert trainer.stdout is not None and trainer.stdout.readline() == "ready\n"
+        if is_killed:
+            trainer.kill()
+            trainer.wait()
+        assert gang[1].stop() == 0
+        time.sleep(0.7)
+        assert [gang[0].runs_on, gang[2].runs_on] == [not is_killed] * 2
+        trainer.terminate()
+
+
 def test_strangers_do_nothing(gang: list[Pod], tmp_path: Path) -> None:
     """Without the key; and by the hundred, with whatever they send."""
     port = gang[0].port
@@ -401,3 +435,45 @@ def test_a_trainer_that_no_longer_touches_its_file_has_stalled(tmp_path: Path) -
     (pod.folder / "progress").touch()
     assert told(pod)["hang"] is None
     pod.kill()
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_gang_with_a_trainer_that_has_stalled_begins_again_where_the_job_wants_it(tmp_path: Path, who: int) -> None:
+    port = free_port()
+    gang = [Pod(tmp_path / str(index), index, 2, port, stallSeconds=1, onHang="Restart") for index in range(2)]
+    for pod in gang:
+        pod.start()
+    try:
+        assert [pod.run for pod in gang] == [0, 0]
+        is_whole(gang)
+        (gang[who].folder / "progress").touch()
+        for pod in gang:
+            pod.is_reset()
+        for pod in gang:
+            pod.start()
+        assert [pod.run for pod in gang] == [1, 1]
+        assert gang[who].message["hang"]["stalled"] == who
+    finally:
+        for pod in gang:
+            pod.kill()
+
+
+def test_a_gang_that_hangs_beside_a_pod_that_is_over_ends_in_these_pods(tmp_path: Path) -> None:
+    port = free_port()
+    gang = [Pod(tmp_path / str(index), index, 2, port, stallSeconds=1, onHang="Restart") for index in range(2)]
+    for pod in gang:
+        pod.start()
+    try:
+        assert [pod.run for pod in gang] == [0, 0]
+        is_whole(gang)
+        gang[1].trainer_ends(0)
+        over = gang[1].watch
+        assert over is not None and over.wait(10) == 0
+        (gang[0].folder / "progress").touch()
+        gang[0].is_reset()
+        gang[0].start()
+        barrier = gang[0].barrier
+        assert barrier is not None and barrier.wait(10) == 1
+    finally:
+        for pod in gang:
+            pod.kill()

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def start(folder: Path, *command: str, path: str | None = None, **options: Any) -> "subprocess.Popen[str]":
+def start(
+    folder: Path, *command: str, path: str | None = None, variables: Mapping[str, str] | None = None, **options: Any
+) -> "subprocess.Popen[str]":
     words = [SHELL, "-c", LAUNCH, WRAPPER, str(folder), str(folder / "termination-log"), *command]
     found = f"{Path(PYTHON).parent}:/usr/bin:/bin" if path is None else path
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    ran: subprocess.Popen[str] = subprocess.Popen(words, env={"PATH": found, "HERE": "yes"}, text=True, **streams)
+    ran: subprocess.Popen[str] = subprocess.Popen(
+        words, env={"PATH": found, "HERE": "yes", **(variables or {})}, text=True, **streams
+    )
     return ran
 
 
@@ -107,3 +112,31 @@ def test_a_program_that_is_not_there_is_named(folder: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_keeps_nothing_from_running(tmp_path: Path) -> None:
     assert end(start(tmp_path / "gone", "sh", "-c", "exit 6")) == 6
+
+
+MUSL = """
+from _signal import *
+import _signal
+
+def signal(number, handler):
+    if 32 <= number <= 34:
+        raise OSError(22, "Invalid argument")
+    return _signal.signal(number, handler)
+"""
+
+
+def test_an_image_with_musl_has_fewer_signals(folder: Path, tmp_path: Path) -> None:
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "signal.py").write_text(MUSL)
+    ran = start(folder, "sh", "-c", "exit 3", variables={"PYTHONPATH": str(modules)})
+    assert end(ran) == 3
+    assert RunFolder(str(folder)).end(2) is not None
+
+
+def test_last_words_that_its_locale_cannot_write_keep_no_exit_code_away(folder: Path) -> None:
+    (folder / "termination-log").write_bytes(b"no more \xe2\x98\x95 here")
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    assert end(start(folder, "sh", "-c", "exit 3", variables=ascii_only)) == 3
+    ended = RunFolder(str(folder)).end(2)
+    assert ended is not None and (ended.code, ended.words) == (3, "no more ??? here")

@@ -134,11 +134,22 @@ class Elector:
         if not held or seen is None:
             return
         try:
-            await self._bounded(self._sent(seen.version, seen.acquired, "", self._candidate.epoch))
+            try:
+                await self._resign(seen)
+            except (Invalid, Conflict):
+                # A renewal of ours that was under way is stored, and its answer was not waited for.
+                await self._look()
+                seen = self._candidate.seen
+                if seen is None or seen.holder != self._candidate.identity:
+                    return
+                await self._resign(seen)
         except ApiError as error:
             _log.warning("the Lease was not released, and runs out", extra={"lease": str(self), "error": error})
         else:
             _log.info("released the Lease", extra={"lease": str(self), "epoch": self._candidate.epoch})
+
+    async def _resign(self, seen: Lease) -> None:
+        await self._bounded(self._sent(seen.version, seen.acquired, "", self._candidate.epoch))
 
     async def _turn(self) -> float:
         """One look or write. Gives the seconds after which to take the next."""

@@ -17,6 +17,7 @@ MESSAGE_PATH = "/dev/termination-log"
 # Longer than any reset takes, and than the operator waits for a dead node. A Pod that then fails is made again.
 GIVES_UP_S = 600.0
 STAYS_S = 1.0  # for the others to hear
+_LOST = "a Pod of the gang is over, so that the others cannot begin again"
 
 
 class Barrier(Participant):
@@ -44,6 +45,9 @@ class Barrier(Participant):
         if self.member.barrier() is Act.LET_GO:  # a new Pod
             self._let_go()
             return 0
+        if self.folder.is_lost:
+            self._tell({"run": None, "why": _LOST})
+            return 1
         return super().run()
 
     def look(self) -> None:
@@ -68,7 +72,7 @@ class Barrier(Participant):
             if self.hub is None:
                 self.code = 0
         elif act is Act.GIVE_UP:
-            self._give_up("a Pod of the gang is over, so that the others cannot begin again")
+            self._give_up(_LOST)
 
     def _let_go(self) -> None:
         run = self.member.run

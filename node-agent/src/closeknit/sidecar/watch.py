@@ -44,16 +44,21 @@ class Watch(Participant):
             self._heed()
 
     def act(self, act: Act) -> None:
-        """Has the Pod's containers start again."""
+        """Has the Pod's containers start again, or keeps that they cannot."""
         if act is Act.RESET:
             self.code = RESET_CODE
+        elif act is Act.GIVE_UP:
+            self.folder.lose()
 
     def _see_trainer(self) -> None:
         run = self.member.run
         end = self.folder.end(run)
         if end is None:
-            # Killed from outside, with its wrapper: for want of memory, say.
-            if self.is_told_to_end and self.folder.is_wrapped(run) and not self.folder.was_told(run):
+            # Killed from outside, with its wrapper: for want of memory, say. One that is there is told to end later
+            # than we are: after its preStop hook, or by chance.
+            folder = self.folder
+            is_killed = folder.is_wrapped(run) and not folder.is_alive(run) and not folder.was_told(run)
+            if self.is_told_to_end and is_killed:
                 self.member.trainer_ended(is_for_good=False)
         elif self.settings.is_final(end.code):
             self.member.trainer_ended(is_for_good=True)
@@ -80,10 +85,11 @@ class Watch(Participant):
         again at once."""
         self.folder.keep_hang(told)
         if told is not None and self.settings.restarts_hung:
-            if self.hub is not None:
+            if self.hub is not None and not self.hub.is_lost:
                 self.hub.call()
             else:
                 self.member.trainer_ended(is_for_good=False)
+                self.code = RESET_CODE  # by no end of its trainer, which is there
             return
         with suppress(OSError), open(MESSAGE_PATH, "w") as message:
             message.write(json.dumps({"run": self.member.run, "hang": told}, separators=(",", ":")))

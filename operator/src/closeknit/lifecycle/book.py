@@ -75,7 +75,14 @@ def book(subject: Subject, placement: Placement) -> Plan:
     booked = _placement_status(job, placement)
     booking = _booking(job, placement)
     ipc_lock = subject.asks_for_ipc_lock
-    made = gang(job, booking, subject.cluster, ipc_lock=ipc_lock, gives_cpus=not subject.answers.cpus_refused)
+    made = gang(
+        job,
+        booking,
+        subject.cluster,
+        ipc_lock=ipc_lock,
+        gives_cpus=not subject.answers.cpus_refused,
+        has_sidecar=not subject.answers.sidecar_refused,
+    )
     if isinstance(made, Lost):  # placement chose from this very cluster
         raise RuntimeError(made.message)  # noqa: TRY004 - no matter of types
     made = replace(made, predicted_gb_s=booked.predicted_bus_bandwidth_gb_s)

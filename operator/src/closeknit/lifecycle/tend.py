@@ -222,7 +222,7 @@ def _seen(attempt: Attempt) -> _Seen:
     is_told = degraded is not None and degraded.status == "True" and (was_ill or not is_early)
     hangs = hung_gang.told(attempt)
     lacks = [each for each in (hangs, ill, slower, idle, shown) if each is not None]
-    if not lacks and not is_told:
+    if not lacks and not is_told and not subject.answers.sidecar_refused:
         return _Seen(pause_s=pause_s)
     gang = attempt.gang()
     if isinstance(gang, Lost):  # what it lacked cannot be told again

@@ -8,6 +8,7 @@ import pytest
 
 from closeknit.api.clustertopology import Fabric
 from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER, Role
+from closeknit.api.nodetopology import Transport
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.booking.restarting import may_have_sidecar, worker_needs
@@ -126,3 +127,18 @@ def test_a_guaranteed_pod_stays_one() -> None:
 )
 def test_who_restarts_in_place(restart: dict[str, Any] | None, trainer: dict[str, Any], expected: bool) -> None:
     assert may_have_sidecar(gang(restart, **trainer).job.spec) is expected
+
+
+@pytest.mark.parametrize("is_allowed", [False, True])
+def test_on_its_nodes_network_a_gang_does_not_listen_to_ras_which_may_be_of_another_job(is_allowed: bool) -> None:
+    within = gang({"limit": 3})
+    workers = tuple(
+        replace(member, nics=("mlx5_0:1",), rdma_resource="rdma/hca", transport=Transport.ROCE)
+        for member in within.members[:2]
+    )
+    network = within.job.spec.network.model_copy(update={"allow_host_network": is_allowed})
+    spec = within.job.spec.model_copy(update={"network": network})
+    of_roce = replace(within, job=within.job.model_copy(update={"spec": spec}), members=workers)
+    found = of(of_roce)
+    assert (found.get("hostNetwork") is True) is is_allowed
+    assert told(found).hears_ras is not is_allowed

@@ -333,3 +333,39 @@ def test_where_the_sidecars_image_is_not_there_the_next_attempt_goes_without() -
     assert ended(story) == [(1, "SidecarRefused", False)]
     made = [name for name in story.pods() if "-a2-" in name]
     assert len(made) == 2 and all("initContainers" not in story.pod(name)["spec"] for name in made)
+
+
+@pytest.mark.parametrize("refuses_all", [False, True])
+def test_pods_that_are_refused_with_the_sidecar_are_made_without(
+    monkeypatch: pytest.MonkeyPatch, refuses_all: bool
+) -> None:
+    """A policy that admits the images of one registry, a LimitRange with a least CPU."""
+    story = two_plugin_nodes(restart={"limit": 2}, template=TEMPLATE)
+    story.sidecar_image = "closeknit/agent:1"
+    for (kind, _, _), found in story.objects.items():
+        if kind == "Node":
+            found["status"]["declaredFeatures"] = FEATURES
+
+    def denial(manifest: Any) -> str | None:
+        containers = manifest.get("spec", {}).get("containers") or []
+        is_refused = manifest["kind"] == "Pod" and (
+            refuses_all or any(each["name"] != "trainer" for each in containers)
+        )
+        return "admission webhook denied the request: image not allowed" if is_refused else None
+
+    monkeypatch.setattr(story, "denial", denial)
+    story.settle()
+    if refuses_all:
+        pending = story.status().pending
+        assert pending is not None and "image not allowed" in pending.message
+        monkeypatch.setattr(story, "denial", lambda _: None)
+        story.pass_time(3600)
+        story.settle()
+        assert len(story.pod(PODS[0])["spec"]["containers"]) == 2, "it was not the sidecar"
+        return
+    story.run_all()
+    story.settle()
+    assert [len(story.pod(pod)["spec"]["containers"]) for pod in PODS] == [1, 1]
+    (degraded,) = [each for each in story.status().conditions if each.type == "Degraded"]
+    assert degraded.reason == "RestartsInNewPods"
+    assert "the API server refused them with it" in degraded.message

@@ -120,6 +120,25 @@ def test_where_nearly_all_are_silent_it_is_not_the_nodes(silent: int, nodes: int
     assert bool(signs.silent) is is_told
 
 
+@pytest.mark.parametrize("nodes", [2, 8, 200])
+def test_while_the_control_plane_hears_the_nodes_again_none_is_silent(nodes: int) -> None:
+    """They are heard one after the other, within the 10 s of a renewal."""
+    signs = listed(SignsOfLife(), 0, {f"node-{each}": "a" for each in range(nodes)})
+    for at_s in range(4, 76, 4):
+        heard = [each / nodes * 10 + 62 <= at_s for each in range(nodes)]
+        signs = listed(signs, at_s, {f"node-{each}": "b" if heard[each] else "a" for each in range(nodes)})
+        if at_s >= 60:
+            assert not signs.silent, f"at {at_s} s, when {sum(heard)} of {nodes} are heard"
+
+
+def test_a_node_that_stays_away_is_silent_soon_after_the_others_are_heard() -> None:
+    signs = listed(SignsOfLife(), 0, {f"node-{each}": "a" for each in range(8)})
+    for at_s in range(4, 92, 4):
+        renewed = "a" if at_s < 64 else str(at_s // 10)
+        signs = listed(signs, at_s, {"node-0": "a", **{f"node-{each}": renewed for each in range(1, 8)}})
+    assert signs.silent == {"node-0": Quiet.SILENT}
+
+
 def test_only_steps_of_silence_are_news() -> None:
     signs, told = SignsOfLife(), list[tuple[str, Silence | None]]()
     for look in range(14):

@@ -86,9 +86,9 @@ class Hub:
         match report.phase:
             case Phase.WAITING if report.nonce == self.released.get(index):
                 return Order(Command.RESET if self.is_called else Command.GO, self.run, report.nonce)
-            case Phase.WAITING if self.is_lost:
+            case Phase.WAITING | Phase.RUNNING | Phase.FAILED if self.is_lost:
                 return Order(Command.GIVE_UP)
-            case Phase.RUNNING if not self.is_lost and (self.is_called or report.run < self.run):
+            case Phase.RUNNING if self.is_called or report.run < self.run:
                 return Order(Command.RESET, self.run)
         return STAY
 

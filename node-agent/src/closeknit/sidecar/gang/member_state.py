@@ -14,7 +14,7 @@ class Act(Enum):
 
     LET_GO = "the barrier ends"
     RESET = "the containers start again"
-    GIVE_UP = "the barrier fails"
+    GIVE_UP = "the barrier fails, now or when it begins"
 
 
 class MemberState:
@@ -62,7 +62,7 @@ class MemberState:
                 self._nonce = nonce()
             case Command.RESET if self.phase is Phase.RUNNING and order.run >= self.run:
                 return Act.RESET
-            case Command.GIVE_UP if self.phase is Phase.WAITING:
+            case Command.GIVE_UP if self.phase in (Phase.WAITING, Phase.RUNNING, Phase.FAILED):
                 return Act.GIVE_UP
         return None
 

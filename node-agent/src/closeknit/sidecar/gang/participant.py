@@ -36,7 +36,7 @@ class Participant:
         self._selector = DefaultSelector()
         self._said: tuple[str, str] | None = None
         self._says_at = 0.0
-        self._ordered: tuple[int, bool] | None = None
+        self._ordered: tuple[int, bool, bool] | None = None
 
     def look(self) -> None:
         """Sees what is new in the Pod; at each tick."""
@@ -100,7 +100,7 @@ class Participant:
             return
         if hub.release(time.time()):
             self.folder.keep(hub)  # before anybody is let go
-        state = hub.run, hub.is_called
+        state = hub.run, hub.is_called, hub.is_lost
         if state != self._ordered:
             self._ordered = state
             server.order_all()

@@ -64,7 +64,8 @@ class Command(StrEnum):
     GO = "go"
     """Begin that run."""
     GIVE_UP = "give-up"
-    """No next run can begin in these Pods."""
+    """No next run can begin in these Pods. Who runs goes on, and keeps that: node rank 0 may be over, and not there to
+    say it again."""
 
 
 class Order(NamedTuple):

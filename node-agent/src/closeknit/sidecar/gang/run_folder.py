@@ -58,12 +58,36 @@ class RunFolder:
         """Whether a wrapper started the trainer of this run, and will say how it ended."""
         return os.path.exists(self._path(f"wrapped-{run}"))
 
+    def is_alive(self, run: int) -> bool:
+        """Whether that wrapper is there now: as long as it is, it holds a lock on its file."""
+        try:
+            handle = os.open(self._path(f"wrapped-{run}"), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        except OSError:
+            return False
+        try:
+            os.lockf(handle, os.F_TEST, 0)
+        except OSError:
+            return True
+        finally:
+            os.close(handle)
+        return False
+
     def began(self) -> float:
         """When the run began that the Pod was let go for last, in seconds of Unix time; infinity without one."""
         try:
             return os.stat(self._path("run")).st_mtime
         except OSError:
             return float("inf")
+
+    def lose(self) -> None:
+        """Keeps that no next run can begin in these Pods."""
+        if not self.is_lost:
+            self._write("lost", "")
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether that was kept."""
+        return os.path.exists(self._path("lost"))
 
     @property
     def progress(self) -> str:

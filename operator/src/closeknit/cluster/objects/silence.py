@@ -7,6 +7,7 @@ shell lists Leases, and only a step of silence, or its end, is an event.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from math import inf
 from typing import NamedTuple
 
 import msgspec
@@ -75,6 +76,8 @@ class SignsOfLife:
     silent: Mapping[str, Quiet] = field(default_factory=dict)
     listed_s: float | None = None
     """When Leases were last listed."""
+    deaf_s: float = -inf
+    """When the control plane was last found not to hear the nodes."""
 
     def after(self, renewals: Mapping[str, str], beats: Mapping[str, object], at_s: float) -> "SignsOfLife":
         """After a list of Leases that came at this moment of a monotonic clock. `beats` has of each node what its agent
@@ -82,17 +85,17 @@ class SignsOfLife:
         gap_s = 0.0 if self.listed_s is None else at_s - self.listed_s
         missed_s = gap_s if gap_s > GAP_S else 0.0
         signs: dict[str, _Sign] = {}
-        silent: dict[str, Quiet] = {}
         for node, renewed in renewals.items():
             before, beat = self.signs.get(node), beats.get(node)
             if before is None or before.renewed != renewed or before.beat != beat:
                 signs[node] = _Sign(renewed, beat, at_s)
-                continue
-            signs[node] = before._replace(seen_s=before.seen_s + missed_s) if missed_s else before
-            quiet_s = at_s - signs[node].seen_s
-            if quiet_s >= Quiet.OVERDUE:
-                silent[node] = max(quiet for quiet in Quiet if quiet_s >= quiet)
-        return SignsOfLife(signs, {} if _are_too_many(silent, signs) else silent, at_s)
+            else:
+                signs[node] = before._replace(seen_s=before.seen_s + missed_s) if missed_s else before
+        quiet = [node for node, sign in signs.items() if at_s - sign.seen_s >= Quiet.OVERDUE]
+        # Nodes are heard again one after the other: of those that are still to come nothing is known from before.
+        deaf_s = at_s if _are_too_many(quiet, signs) else self.deaf_s
+        silent = {node: _step(at_s - max(signs[node].seen_s, deaf_s)) for node in quiet}
+        return SignsOfLife(signs, {node: step for node, step in silent.items() if step is not None}, at_s, deaf_s)
 
     def news_since(self, before: "SignsOfLife") -> Mapping[str, Silence | None]:
         """The nodes of which something else is known now; None: it gives signs of life, or has no Lease."""
@@ -102,6 +105,10 @@ class SignsOfLife:
             for node in names
             if self.silent.get(node) is not before.silent.get(node)
         }
+
+
+def _step(quiet_s: float) -> Quiet | None:
+    return max((quiet for quiet in Quiet if quiet_s >= quiet), default=None)
 
 
 def _are_too_many(silent: Collection[str], all_nodes: Collection[str]) -> bool:

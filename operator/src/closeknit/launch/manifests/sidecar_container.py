@@ -25,8 +25,9 @@ _SIDECAR_USER = 1000  # as of the agent
 SHELL = "/bin/sh"
 
 # The image's own python becomes process 1, starts the trainer as its child, passes on every signal, and takes the place
-# of an init for orphans. An image without python is refused, by words that the operator knows. Without `site`, and with
-# nothing of the working directory in its path.
+# of an init for orphans. As long as it lives it holds a lock, which the kernel takes from it. Signals that musl or
+# glibc has for itself are left alone. An image without python is refused, by words that the operator knows. Without
+# `site`, and with nothing of the working directory in its path.
 WRAPPER = """\
 import sys
 sys.path[:1]=[]
@@ -34,7 +35,7 @@ import os,signal
 d=sys.argv[1];a=sys.argv[3:]
 def put(n,t):
  try:
-  with open(d+"/."+n,"w")as f:f.write(t);os.chmod(f.name,420)
+  with open(d+"/."+n,"w",errors="replace")as f:f.write(t);os.chmod(f.name,420)
   os.replace(f.name,d+"/"+n+"-"+r)
  except OSError:pass
 r=""
@@ -43,7 +44,10 @@ try:
  for n in os.listdir(d):n[:5]in("wrapp","told-","exit-","words")and os.remove(d+"/"+n)
 except OSError:pass
 put("wrapped","")
-e=set(range(1,signal.NSIG))-{4,5,7,8,9,11,17,19,21,22,32,33}
+try:
+ k=open(d+"/wrapped-"+r,"a");os.lockf(k.fileno(),os.F_TLOCK,0)
+except OSError:pass
+e=set(range(1,signal.NSIG))-{4,5,7,8,9,11,17,19,21,22,32,33,34}
 signal.pthread_sigmask(0,e)
 c=os.fork()
 if not c:
@@ -138,7 +142,7 @@ def _sidecar(gang: Gang, index: int, told: Manifest, mount: Manifest) -> Manifes
 def _hangs(gang: Gang) -> Manifest:
     """How the sidecar watches for hangs. On its node's own network NCCL's RAS may be that of another job."""
     restart = gang.job.spec.restart
-    told: Manifest = {} if gang.asks_for_host_network else {"ras": True}
+    told: Manifest = {} if gang.on_host_network else {"ras": True}
     if restart is not None and restart.stall_deadline is not None:
         told["stallSeconds"] = duration_s(restart.stall_deadline)
     if restart is not None and restart.on_hang is OnHang.RESTART:

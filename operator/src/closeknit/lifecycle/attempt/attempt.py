@@ -176,12 +176,14 @@ class Attempt:
     def gang(self) -> Gang | Lost:
         """The input of launch for its children."""
         subject = self.subject
+        are_made = [pod.restarts_in_place for pod in self.present]  # the rest of them is to be like these
         return launched_gang.gang(
             subject.job,
             self.booking,
             subject.cluster,
             ipc_lock=subject.asks_for_ipc_lock,
             gives_cpus=not subject.answers.cpus_refused,
+            has_sidecar=any(are_made) if are_made else not subject.answers.sidecar_refused,
         )
 
 

@@ -32,7 +32,11 @@ class Creation:
 
 def additions(gang: Gang) -> frozenset[Addition]:
     """Optional additions to the template of its Pods."""
-    asked = {Addition.IPC_LOCK: gang.uses_rdma and gang.ipc_lock, Addition.CPUS: gang.gives_cpus}
+    asked = {
+        Addition.IPC_LOCK: gang.uses_rdma and gang.ipc_lock,
+        Addition.CPUS: gang.gives_cpus,
+        Addition.SIDECAR: bool(gang.sidecar_image),
+    }
     return frozenset(addition for addition, is_asked in asked.items() if is_asked)
 
 

@@ -44,10 +44,16 @@ class Lost:
 
 
 def gang(
-    job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool, gives_cpus: bool = True
+    job: TrainingJob,
+    booking: Booking,
+    cluster: Cluster,
+    *,
+    ipc_lock: bool,
+    gives_cpus: bool = True,
+    has_sidecar: bool = True,
 ) -> Gang | Lost:
     """The gang of a booking. `gives_cpus` is whether the namespace is known to admit more CPUs than its template
-    requests.
+    requests, `has_sidecar` whether its Pods are not known to be refused for their sidecar.
 
     Lost where a node has gone, its GPUs may have other indexes now, or Pods no longer get its NICs: then the booking
     means nothing.
@@ -104,7 +110,7 @@ def gang(
         ipc_lock=ipc_lock,
         remedies=remedies(job.status),
         imex_with=cluster.imex_with,
-        sidecar_image=_sidecar_image(job, booking, cluster),
+        sidecar_image=_sidecar_image(job, booking, cluster) if has_sidecar else "",
         predicted_gb_s=job.status.placement.predicted_bus_bandwidth_gb_s if job.status.placement else None,
     )
 

@@ -116,6 +116,12 @@ def _why_no_sidecar(gang: Gang, cluster: Cluster) -> str:
     if not cluster.sidecar_image:
         return "because the operator is told no image for the sidecar of such gangs (--sidecar-image)"
     nodes = [member.node for member in gang.members if not cluster.nodes[member.node].restarts_in_place]
+    if not nodes:
+        return (
+            "because its Pods were made without the sidecar for that: the API server refused them with it, or the "
+            "operator was told no image for it then; have an administrator admit its requests and its image "
+            f"{cluster.sidecar_image}"
+        )
     return (
         f"because the kubelets of {names(list(dict.fromkeys(nodes)))} do not declare the feature {RESTARTS_IN_PLACE}, "
         "which is on from Kubernetes 1.36"

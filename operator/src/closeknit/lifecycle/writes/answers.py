@@ -113,6 +113,8 @@ class Answers:
     cpus_refused: bool = False
     """Whether its quotas or limits refuse the CPUs that trainers get beyond their template. A restart forgets this, and
     finds it again by reading the quotas before any write, or by one refused Pod."""
+    sidecar_refused: bool = False
+    """Whether its Pods are refused with the gang's sidecar. A restart finds that again by one refused Pod."""
     are_pods_counted: bool = False
     """Whether a quota of its namespace counts finished Pods, too."""
     stop_refused: bool = False
@@ -157,6 +159,8 @@ def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime
         return replace(answers, cpus_refused=True)
     if _speaks_of_ipc_lock(plan, refused, results):
         return replace(answers, ipc_lock_refused=True)
+    if _speaks_of_sidecar(plan, refused, results):
+        return replace(answers, sidecar_refused=True, ipc_lock_refused=False)  # that was not it
     return _rejected(answers, plan, refused, now)
 
 
@@ -268,6 +272,19 @@ def _speaks_of_ipc_lock(plan: Plan, refused: _Refusal, results: Sequence[Result]
     )
 
 
+def _speaks_of_sidecar(plan: Plan, refused: _Refusal, results: Sequence[Result]) -> bool:
+    """Whether the gang's sidecar may be the cause of the refusal, likewise: its image, its requests, its rules."""
+    return (
+        Addition.SIDECAR in plan.adds
+        and isinstance(refused, ChildRefused)
+        and refused.manifest["kind"] == "Pod"
+        and refused.denial.failure in {DenialKind.FORBIDDEN, DenialKind.INVALID}
+        and _symptom(refused) in {Symptom.POD_DENIED, Symptom.OBJECT_INVALID}
+        and "exceeded quota" not in refused.denial.message
+        and not any(_is_made_pod(result) for result in results)
+    )
+
+
 def _speaks_of_cpus(refused: _Refusal) -> bool:
     """Whether the CPUs that we added may be the cause of the refusal: then the next try omits them. A LimitRange and a
     quota both name the resource, after the name of the Pod."""
@@ -290,6 +307,8 @@ def _rejected(answers: Answers, plan: Plan, refused: _Refusal, now: datetime) ->
     answers = replace(answers, rejection=rejection, rejections=tries)
     if of is Refusing.CHILD:  # all of this attempt is taken back, and it begins again under its number
         answers = replace(answers, made=0, made_at=None)
+    if isinstance(refused, ChildRefused):
+        answers = replace(answers, sidecar_refused=False)
     if isinstance(refused, ChildRefused) and refused.denial.failure is DenialKind.FORBIDDEN:
         # A quota of CPUs takes no Pod that asks for none: then the CPUs are what there may be room for the next time.
         cpus_refused = answers.cpus_refused and not _speaks_of_cpus(refused)

@@ -56,6 +56,7 @@ class Addition(Enum):
 
     IPC_LOCK = "a policy of the namespace"
     CPUS = "a quota or a LimitRange"
+    SIDECAR = "a policy of the namespace, a LimitRange, or an API server without its restart rules"
 
 
 class Telling(Enum):
