@@ -196,6 +196,19 @@ def test_a_node_that_is_lost_before_the_gang_runs_again_costs_the_others_nothing
     assert story.status("waiting").state is State.QUEUED
 
 
+def test_lost_nodes_of_several_sizes_are_told() -> None:
+    manifests = [*plugin_node("gpu-1"), *plugin_node("gpu-2"), *plugin_node("gpu-3", gpus=4)]
+    story = Story(*manifests, training_job(spec={"gpus": 20}))
+    run(story)
+    lose(story, "gpu-2")
+    story.settle()
+    story.lose_node("gpu-3")
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None
+    assert "2 nodes more with 4 or 8 free GPUs like its others would do" in pending.message
+
+
 def hears(story: Story, *, is_whole: bool) -> None:
     """What the sidecar of node rank 0 is told to say by its kubelet: whether it hears the whole gang."""
     states: list[dict[str, Any]] = [

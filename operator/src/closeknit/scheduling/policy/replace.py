@@ -132,10 +132,11 @@ def _with_servers(taken: Sequence[BookingShare], shares: Sequence[BookingShare])
 def _words(shares: Sequence[BookingShare], asked: Request) -> str:
     lost = [share for share in shares if share.lost and share.server is None]
     kept = sum(1 for share in shares if not share.lost and share.server is None)
-    gpus = len(lost[0].gpus)
+    sizes = sorted({len(share.gpus) for share in lost})
+    gpus = " or ".join([*map(str, sizes[:-1]), count(sizes[-1], "free GPU")])
     inside = f" inside its {asked.level}" if asked.level is not None else ""
     return (
         f"it lost {names([share.node for share in lost])} and holds {count(kept, 'node')} of {kept + len(lost)}; "
-        f"{count(len(lost), 'node')} more with {count(gpus, 'free GPU')} like its others would do{inside}, and there "
+        f"{count(len(lost), 'node')} more with {gpus} like its others would do{inside}, and there "
         f"{'is' if len(lost) == 1 else 'are'} none"
     )
