@@ -50,6 +50,16 @@ def test_a_gpu_that_computes_no_more_ends_the_run_at_once_and_is_not_taken_again
     assert (share.name, 2 in share.gpus) == ("gpu-1", False), "the node's other GPUs are as good"
 
 
+def test_several_that_compute_no_more_are_told_together() -> None:
+    story = running()
+    report(story, (0, "Unhealthy", ["XID79"]), (2, "Unhealthy", ["XID79"]))
+    story.settle()
+    assert story.status().attempts[0].message == (
+        "GPU 0 of node gpu-1 (XID79), GPU 2 of node gpu-1 (XID79) compute no more until they are reset; the job starts "
+        "again without them"
+    )
+
+
 def test_where_a_plugin_chooses_the_gpus_the_whole_node_is_avoided() -> None:
     story = running(plugin_node)
     report(story, (0, "Unhealthy", ["XID79"]))

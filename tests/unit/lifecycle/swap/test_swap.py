@@ -196,6 +196,54 @@ def test_a_node_that_is_lost_before_the_gang_runs_again_costs_the_others_nothing
     assert story.status("waiting").state is State.QUEUED
 
 
+@KINDS
+def test_a_blip_of_a_node_that_is_held_costs_nothing(kind: Any) -> None:
+    story = running(kind, 16, nodes=2)
+    lose(story, "gpu-2")
+    story.settle()
+    story.add(training_job("waiting", spec={"gpus": 8}))
+    story.silence("gpu-1", Quiet.LONG)
+    story.settle()
+    assert (nodes(story), lost(story)) == (["gpu-1", "gpu-2"], "1")
+    story.silent.clear()
+    story.settle()
+    assert (lost(story), story.status("waiting").state) == ("1", State.QUEUED)
+    for manifest in kind("gpu-3"):
+        story.add(manifest)
+    run(story)
+    assert (nodes(story), story.status().state) == (["gpu-1", "gpu-3"], State.RUNNING)
+
+
+def test_a_held_node_that_is_not_ready_is_replaced_with_the_others_or_given_back_with_them() -> None:
+    story = running(plugin_node, 24, nodes=3)
+    lose(story, "gpu-2")
+    story.settle()
+    story.lose_node("gpu-3")
+    story.settle()
+    for number in (4, 5):
+        for manifest in plugin_node(f"gpu-{number}"):
+            story.add(manifest)
+        story.settle()
+    assert (nodes(story), lost(story)) == (["gpu-1", "gpu-4", "gpu-5"], None)
+    lose(story, *nodes(story))
+    story.pass_time(601)
+    story.settle()
+    assert story.status().placement is None
+
+
+def test_lost_nodes_of_several_sizes_are_told() -> None:
+    manifests = [*plugin_node("gpu-1"), *plugin_node("gpu-2"), *plugin_node("gpu-3", gpus=4)]
+    story = Story(*manifests, training_job(spec={"gpus": 20}))
+    run(story)
+    lose(story, "gpu-2")
+    story.settle()
+    del story.objects["Node", "", "gpu-3"]
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None
+    assert "2 nodes more with 4 or 8 free GPUs like its others would do" in pending.message
+
+
 def hears(story: Story, *, is_whole: bool) -> None:
     """What the sidecar of node rank 0 is told to say by its kubelet: whether it hears the whole gang."""
     states: list[dict[str, Any]] = [

@@ -275,7 +275,8 @@ def device_died(attempt: Attempt) -> Plan | None:
     ill = [each for each in ill_devices(attempt) if each.is_dead]
     if not ill:
         return None
-    message = f"{words(ill)} computes no more until it is reset; the job starts again without it"
+    does, is_reset, it = ("computes", "it is", "it") if len(ill) == 1 else ("compute", "they are", "them")
+    message = f"{words(ill)} {does} no more until {is_reset} reset; the job starts again without {it}"
     return end(attempt, end_reason(Symptom.GPU_DEAD), message)
 
 

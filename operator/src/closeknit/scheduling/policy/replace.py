@@ -6,14 +6,15 @@ get now, holds that with the rest, and waits. HELD_FOR after the end it gives ev
 job. What it gives back it marks as lost first: others get it once that is stored, as whatever is freed.
 
 What is lost before the first Pod of the next attempt is made is the same loss: several of them are one restart. While
-another node of the gang has missed a sign of life nothing is done for UNDECIDED_FOR.
+another node of the gang has missed a sign of life nothing is done for UNDECIDED_FOR. A held node that is not Ready is
+replaced with the lost ones where all can be; until then it stays held, for it may be a blip.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from closeknit.api.names import ConditionType, PendingReason
+from closeknit.api.names import ConditionType, ExclusionReason, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.booking import Booking, BookingShare, names, with_shares
 from closeknit.cluster.cluster import Cluster
@@ -53,21 +54,26 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     shares = marked(job, held.shares, room.cluster, now)
     if not any(share.lost for share in shares):
         return None
-    if tuple(share.lost for share in shares) != tuple(share.lost for share in held.shares):
-        return Outcome(Hold(shares), is_settled=False)  # what that frees counts once it is stored
     ended = moment(job.status.attempts[-1].ended) if job.status.attempts else now
+    news = [share for share, before in zip(shares, held.shares, strict=True) if share.lost and not before.lost]
+    may_come_back = held.lost and all(_is_not_ready(share, room.cluster) for share in news)
+    if news and not (may_come_back and is_between(ended, now, ended + HELD_FOR)):
+        return Outcome(Hold(shares), is_settled=False)  # what that frees counts once it is stored
+    as_it_is = held.shares if news else shares
     until = ended + UNDECIDED_FOR
     if is_between(ended, now, until) and _is_another_overdue(shares, room.cluster):
-        return Outcome(Hold(shares), until=until, is_settled=False)
+        return Outcome(Hold(as_it_is), until=until, is_settled=False)
     away = avoided_nodes(job, room.cluster, now)
     asked = replace(request(NOBODY, job.spec, case.volumes.required), avoided=away.nodes)
     if not walk.questions.take_selection(asked, case.place, room.cluster):
-        return Outcome(Hold(shares), is_settled=False)
+        return Outcome(Hold(as_it_is), is_settled=False)
     alone = with_own_gpus_free(job, case.pods, room.cluster).without(away.devices)
     found = NONE if not_replaced(alone, asked, shares) else walk.questions.replaced(asked, shares, alone)
     if found.placement is not None:
         return _booked(found.placement, job, room)
     whole = walk.questions.placed(asked, alone.with_job(_unbooked(job)))
+    if news and whole is None:  # nobody else could use the node now, and it may be ready again in a moment
+        return Outcome(Hold(as_it_is), until=ended + HELD_FOR, is_settled=False)
     if all(share.lost for share in shares):
         if whole is not None:
             return _booked(whole, job, room)
@@ -98,6 +104,13 @@ def _is_another_overdue(shares: Sequence[BookingShare], cluster: Cluster) -> boo
     """Whether a node that is not lost yet has missed a sign of life."""
     views = (cluster.nodes.get(share.node) for share in shares if not share.lost)
     return any(view is not None and view.silence is not None for view in views)
+
+
+def _is_not_ready(share: BookingShare, cluster: Cluster) -> bool:
+    """Whether that is what keeps the job off the share's node, which is still there."""
+    view = cluster.nodes.get(share.node)
+    excluded = None if view is None or not view.is_there else view.exclusion
+    return excluded is not None and excluded.reason is ExclusionReason.NOT_READY
 
 
 def _is_to_be_made(case: Case, held: Booking) -> bool:
@@ -132,10 +145,11 @@ def _with_servers(taken: Sequence[BookingShare], shares: Sequence[BookingShare])
 def _words(shares: Sequence[BookingShare], asked: Request) -> str:
     lost = [share for share in shares if share.lost and share.server is None]
     kept = sum(1 for share in shares if not share.lost and share.server is None)
-    gpus = len(lost[0].gpus)
+    sizes = sorted({len(share.gpus) for share in lost})
+    gpus = " or ".join([*map(str, sizes[:-1]), count(sizes[-1], "free GPU")])
     inside = f" inside its {asked.level}" if asked.level is not None else ""
     return (
         f"it lost {names([share.node for share in lost])} and holds {count(kept, 'node')} of {kept + len(lost)}; "
-        f"{count(len(lost), 'node')} more with {count(gpus, 'free GPU')} like its others would do{inside}, and there "
+        f"{count(len(lost), 'node')} more with {gpus} like its others would do{inside}, and there "
         f"{'is' if len(lost) == 1 else 'are'} none"
     )
