@@ -251,6 +251,27 @@ def test_a_watch_that_is_told_to_end_before_its_trainer_knows_whether_that_is_th
         trainer.terminate()
 
 
+@pytest.mark.parametrize("is_final", [False, True])
+def test_a_watch_ends_with_a_trainer_that_is_killed_for_good(tmp_path: Path, is_final: bool) -> None:
+    """For want of memory, with its wrapper, where rules let no such end start anything again: no kubelet ends the
+    sidecar then, and its Pod would run for ever."""
+    pod = Pod(tmp_path / "0", 0, 1, free_port(), finalCodes=[137] if is_final else [9])
+    pod.start()
+    assert pod.run == 0
+    words = [sidecar_container.LAUNCH, sidecar_container.WRAPPER, str(pod.folder), "", "sh", "-c"]
+    command = [sidecar_container.SHELL, "-c", *words, "echo ready; exec sleep 20"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainer:
+        assert trainer.stdout is not None and trainer.stdout.readline() == "ready\n"
+        time.sleep(1)
+        assert pod.runs_on
+        trainer.kill()
+    time.sleep(5)
+    assert pod.runs_on is not is_final
+    assert pod.watch is not None
+    assert not is_final or pod.watch.wait() == 0
+    pod.kill()
+
+
 def test_strangers_do_nothing(gang: list[Pod], tmp_path: Path) -> None:
     """Without the key; and by the hundred, with whatever they send."""
     port = gang[0].port

@@ -103,6 +103,17 @@ def test_an_image_without_python_is_told_by_words_that_the_operator_knows(folder
     assert ended is not None and (ended.code, ended.words) == (126, NO_PYTHON)
 
 
+def test_an_image_with_python_2_alone_has_none(folder: Path, tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    old = tools / "python"
+    old.write_text('#!/bin/sh\n[ "$3" = pass ] || { echo "AttributeError" >&2; exit 1; }\n')
+    old.chmod(0o755)
+    assert end(start(folder, "/bin/sh", "-c", "exit 4", path=str(tools))) == 126
+    ended = RunFolder(str(folder)).end(2)
+    assert ended is not None and (ended.code, ended.words) == (126, NO_PYTHON)
+
+
 def test_a_program_that_is_not_there_is_named(folder: Path) -> None:
     ran = start(folder, "no-such-program")
     _, said = ran.communicate(timeout=20)

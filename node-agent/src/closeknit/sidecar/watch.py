@@ -15,6 +15,7 @@ from closeknit.sidecar.gang.settings import RESET_CODE, TOLD_CODE, Settings
 from closeknit.sidecar.hang import BEHIND_FOR_S
 
 MESSAGE_PATH = "/dev/termination-log"
+_KILLED_CODE = 128 + 9
 
 
 class Watch(Participant):
@@ -24,6 +25,7 @@ class Watch(Participant):
         super().__init__(settings, folder)
         is_heard = settings.hears_ras and settings.is_meeting_point
         self._ears = Ears(settings.behind_s or BEHIND_FOR_S) if is_heard else None
+        self._was_alive = False  # the trainer's wrapper
 
     def run(self) -> int:
         """See Participant.run."""
@@ -57,9 +59,13 @@ class Watch(Participant):
             # Killed from outside, with its wrapper: for want of memory, say. One that is there is told to end later
             # than we are: after its preStop hook, or by chance.
             folder = self.folder
-            is_killed = folder.is_wrapped(run) and not folder.is_alive(run) and not folder.was_told(run)
-            if self.is_told_to_end and is_killed:
+            is_alive = folder.is_alive(run)
+            is_killed = folder.is_wrapped(run) and not is_alive and folder.end(run) is None
+            if self.is_told_to_end and is_killed and not folder.was_told(run):
                 self.member.trainer_ended(is_for_good=False)
+            elif is_killed and self._was_alive and self.settings.is_final(_KILLED_CODE):
+                self.member.trainer_ended(is_for_good=True)  # then no kubelet ends this container
+            self._was_alive = self._was_alive or is_alive
         elif self.settings.is_final(end.code):
             self.member.trainer_ended(is_for_good=True)
         elif not end.was_told:

@@ -369,3 +369,18 @@ def test_pods_that_are_refused_with_the_sidecar_are_made_without(
     (degraded,) = [each for each in story.status().conditions if each.type == "Degraded"]
     assert degraded.reason == "RestartsInNewPods"
     assert "the API server refused them with it" in degraded.message
+
+
+def test_the_rest_of_a_gang_that_no_kubelet_tells_of_yet_has_the_sidecar_too() -> None:
+    """As where an operator ends in the middle of making it."""
+    story = two_plugin_nodes(restart={"limit": 2}, template=TEMPLATE)
+    story.sidecar_image = "closeknit/agent:1"
+    for (kind, _, _), found in story.objects.items():
+        if kind == "Node":
+            found["status"]["declaredFeatures"] = FEATURES
+    story.settle()
+    story.remove_pod(PODS[1])
+    story.settle()
+    story.pass_time(600)
+    story.settle()
+    assert [len(story.pod(pod)["spec"]["containers"]) for pod in PODS] == [2, 2]

@@ -110,7 +110,15 @@ def test_what_was_not_heard_while_nobody_answered_is_no_silence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("silent", "nodes", "is_told"), [(2, 2, False), (1, 2, True), (56, 100, False), (55, 100, True)]
+    ("silent", "nodes", "is_told"),
+    [
+        (2, 2, False),
+        (1, 2, True),
+        (2, 3, True),
+        (56, 100, False),
+        (55, 100, True),
+        pytest.param(8, 11, False, id="all workers, and no node of the control plane"),
+    ],
 )
 def test_where_nearly_all_are_silent_it_is_not_the_nodes(silent: int, nodes: int, is_told: bool) -> None:
     signs = SignsOfLife()

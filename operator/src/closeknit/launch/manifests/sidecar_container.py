@@ -73,7 +73,8 @@ os._exit(x)
 """
 NO_PYTHON = "closeknit: the image has no python"
 LAUNCH = (
-    "for p in python3 python; do command -v $p >/dev/null 2>&1 && $p -S -c pass 2>/dev/null && "
+    "for p in python3 python; do command -v $p >/dev/null 2>&1 && "
+    "$p -S -c 'import _signal' 2>/dev/null && "  # built into Python 3, and not into 2
     'exec $p -S -c "$0" "$@"; done; read -r r < "$1/run"; '
     f'echo "{NO_PYTHON}" > "$1/words-$r"; echo 126 > "$1/exit-$r"; exit 126'
 )

@@ -176,7 +176,8 @@ class Attempt:
     def gang(self) -> Gang | Lost:
         """The input of launch for its children."""
         subject = self.subject
-        are_made = [pod.restarts_in_place for pod in self.present]  # the rest of them is to be like these
+        # The rest of them is to be like those that kubelets tell of.
+        are_made = [pod.restarts_in_place for pod in self.present if pod.containers]
         return launched_gang.gang(
             subject.job,
             self.booking,

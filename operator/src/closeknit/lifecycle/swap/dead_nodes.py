@@ -42,7 +42,7 @@ class Evidence(NamedTuple):
     link: GangLink
 
 
-class Row(NamedTuple):
+class EvidenceRow(NamedTuple):
     """What is seen, and what follows."""
 
     holds: Callable[[Evidence], bool]
@@ -51,31 +51,31 @@ class Row(NamedTuple):
     """Of what is seen, as a clause about the node."""
 
 
-TABLE: tuple[Row, ...] = (
-    Row(lambda seen: not seen.is_there, NodeState.DEAD, "is no longer there"),
-    Row(lambda seen: seen.is_out_of_service, NodeState.DEAD, f"has the taint {OUT_OF_SERVICE}"),
-    Row(lambda seen: seen.quiet is None and seen.is_ready, NodeState.ALIVE, "is well"),
-    Row(lambda seen: seen.quiet is None, NodeState.BLIP, "is not Ready, and its kubelet is heard"),
-    Row(lambda seen: seen.link is GangLink.WHOLE, NodeState.BLIP, "is silent, and its ranks are heard"),
-    Row(lambda seen: seen.quiet is Quiet.OVERDUE, NodeState.SILENT, "has missed a renewal of its Lease"),
-    Row(
+TABLE: tuple[EvidenceRow, ...] = (
+    EvidenceRow(lambda seen: not seen.is_there, NodeState.DEAD, "is no longer there"),
+    EvidenceRow(lambda seen: seen.is_out_of_service, NodeState.DEAD, f"has the taint {OUT_OF_SERVICE}"),
+    EvidenceRow(lambda seen: seen.quiet is None and seen.is_ready, NodeState.ALIVE, "is well"),
+    EvidenceRow(lambda seen: seen.quiet is None, NodeState.BLIP, "is not Ready, and its kubelet is heard"),
+    EvidenceRow(lambda seen: seen.link is GangLink.WHOLE, NodeState.BLIP, "is silent, and its ranks are heard"),
+    EvidenceRow(lambda seen: seen.quiet is Quiet.OVERDUE, NodeState.SILENT, "has missed a renewal of its Lease"),
+    EvidenceRow(
         lambda seen: seen.link is GangLink.BROKEN,
         NodeState.DEAD,
         f"is silent: for {Quiet.SILENT:d} s its kubelet has not renewed its Lease, and neither its agent nor its ranks "
         "are heard",
     ),
     # Nothing tells of the ranks. Then two who judge apart from each other must agree, and Kubernetes takes 50 s for it.
-    Row(
+    EvidenceRow(
         lambda seen: seen.quiet is Quiet.LONG and not seen.is_ready,
         NodeState.DEAD,
         f"is silent: for {Quiet.LONG:d} s its kubelet has not renewed its Lease, its agent is not heard, and it is not "
         "Ready",
     ),
-    Row(lambda _: True, NodeState.SILENT, "is silent, and nothing tells of its ranks"),
+    EvidenceRow(lambda _: True, NodeState.SILENT, "is silent, and nothing tells of its ranks"),
 )
 
 
-def judged(seen: Evidence) -> Row:
+def judged(seen: Evidence) -> EvidenceRow:
     """What follows from the evidence."""
     return next(row for row in TABLE if row.holds(seen))
 
