@@ -47,7 +47,7 @@ put("wrapped","")
 try:
  k=open(d+"/wrapped-"+r,"a");os.lockf(k.fileno(),os.F_TLOCK,0)
 except OSError:pass
-e=set(range(1,signal.NSIG))-{4,5,7,8,9,11,17,19,21,22,32,33,34}
+e=set(range(1,signal.NSIG))-{4,5,7,8,9,11,19,21,22,32,33,34}
 signal.pthread_sigmask(0,e)
 c=os.fork()
 if not c:
@@ -55,16 +55,18 @@ if not c:
  signal.pthread_sigmask(1,e)
  try:os.execvp(a[0],a)
  except OSError as x:sys.stderr.write("closeknit: cannot start %s: %s\\n"%(a[0],x.strerror));os._exit(126+(x.errno==2))
-def on(s,_):
+x=None
+while x is None:
+ s=signal.sigwait(e)
  if s==15:put("told","")
- try:os.kill(c,s)
- except OSError:pass
-for s in e:signal.signal(s,on)
-signal.pthread_sigmask(1,e)
-while 1:
- p,w=os.wait()
- if p==c:break
-x=os.WEXITSTATUS(w)if os.WIFEXITED(w)else 128+os.WTERMSIG(w)
+ if s!=17:
+  try:os.kill(c,s)
+  except OSError:pass
+ while 1:
+  try:p,w=os.waitpid(-1,1)
+  except OSError:break
+  if not p:break
+  if p==c:x=os.WEXITSTATUS(w)if os.WIFEXITED(w)else 128+os.WTERMSIG(w)
 try:
  with open(sys.argv[2],errors="replace")as f:put("words",f.read(1024))
 except OSError:pass
