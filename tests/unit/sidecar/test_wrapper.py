@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,14 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "wrapped-1").touch()
     (tmp_path / "termination-log").write_text("out of tea\n")
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def hangups_are_heeded() -> Iterator[None]:
+    """Where nohup has started the tests they ignore SIGHUP, and a shell below them could not heed it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def start(
