@@ -135,11 +135,19 @@ class Filling:
     def may_cost(self, units: int, cost: PackedCost) -> bool:
         """Whether so few domains may hold so many units: at each level the largest of them do. It costs a hundredth of
         the search for what they really cost."""
-        areas: Sequence[Area] = (self._root,)
-        for fewest in self._scale.domains(cost):
-            areas = [child for area in areas for child in area.children or (area,)]
-            if sum(sorted(map(self._room.capacity, areas), reverse=True)[:fewest]) < units:
+        return self._may_hold(self._root, self._scale.domains(cost), units)
+
+    def _may_hold(self, area: Area, fewest: Sequence[int], units: int) -> bool:
+        """Whether so many domains of each level inside an area may hold them. Where it is one domain, the further ones
+        are inside that."""
+        inside = area.children or (area,)
+        if fewest and fewest[0] == 1:
+            able = (child for child in inside if self._room.capacity(child) >= units)
+            return any(self._may_hold(child, fewest[1:], units) for child in able)
+        for most in fewest:
+            if sum(sorted(map(self._room.capacity, inside), reverse=True)[:most]) < units:
                 return False
+            inside = tuple(deeper for child in inside for deeper in child.children or (child,))
         return True
 
     def is_least(self, units: int) -> bool:
