@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
+from closeknit.cluster.pods.pod import TOLD_CODE
 from closeknit.launch.manifests import sidecar_container
 from closeknit.sidecar import main
 from closeknit.sidecar.gang import settings
 from closeknit.sidecar.gang.protocol import LONGEST_LINE
-from closeknit.sidecar.gang.settings import RESET_CODE, TOLD_CODE
+from closeknit.sidecar.gang.settings import RESET_CODE
 from harness.install import free_port
 
 ROOT = Path(__file__).parents[3]
@@ -311,6 +312,7 @@ def test_a_watch_is_small(gang: list[Pod]) -> None:
 def test_the_operator_and_the_sidecar_agree() -> None:
     for name in ("VARIABLE", "FOLDER", "RESET_CODE"):
         assert getattr(sidecar_container, name) == getattr(settings, name)
+    assert TOLD_CODE == settings.TOLD_CODE
     assert inspect.signature(main.main).parameters["folder"].default == settings.FOLDER
 
 

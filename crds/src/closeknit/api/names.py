@@ -48,7 +48,7 @@ FUNCTION_PREFIX = "k8s.v1.cni.cncf.io/"  # of Multus: and a resource of SR-IOV f
 GKE_RDMA_NETWORK = "rdma-"  # how the names of those begin that are RDMA NICs
 POD_COUNT = "pods"  # the resource of a Node: every Pod takes one
 TRAINER_CONTAINER = "trainer"
-SIDECAR_CONTAINER = "closeknit-sidecar"  # the native sidecar that tells the gang of a failure
+SIDECAR_CONTAINER = "closeknit-sidecar"  # beside the trainer: it tells the gang of a failure
 BARRIER_CONTAINER = "closeknit-barrier"  # the init container that holds a start until the gang has left its last run
 
 

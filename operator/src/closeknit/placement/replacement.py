@@ -35,7 +35,9 @@ from closeknit.placement.spread.cost import Scale
 from closeknit.placement.values.placement import Placement, Share, TransportChoice
 from closeknit.placement.values.request import Request
 
-MOST_LOST = 16  # nodes of one gang: a rack of them. Every way to replace so many is compared, on 5,000 nodes in 0.2 s
+# Nodes of one gang: a rack of them. To compare every way to replace so many took half a second on 5,000 nodes, beside
+# other work.
+MOST_LOST = 16
 
 
 @dataclass(frozen=True, slots=True)

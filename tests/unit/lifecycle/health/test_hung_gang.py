@@ -88,6 +88,9 @@ def test_what_is_told_of_it(hang: dict[str, Any], words: str) -> None:
         '{"run": 0, "hang": 7}',
         '{"run": 0, "hang": {"stillSeconds": "x"}}',
         json.dumps({"run": 1, "hang": SILENT}),
+        json.dumps({"run": 0, "hang": {**SILENT, "ranks": []}}),
+        json.dumps({"run": 0, "hang": {**SILENT, "stillSeconds": -1}}),
+        json.dumps({"run": 0, "hang": {**SILENT, "stillSeconds": 10**23}}),
     ],
 )
 def test_words_that_cannot_be_read_or_are_of_another_run_say_nothing(said: str) -> None:

@@ -10,6 +10,7 @@ from closeknit.cluster.pods.pod import Pod
 
 _LARGEST_RUN = 1 << 53
 _LARGEST_CODE = 255
+_LONGEST_STILL_S = 1e9  # thirty years
 _LATEST = 1e11  # seconds of Unix time, in the year 5138
 
 
@@ -99,7 +100,7 @@ def hang_report(pod: Pod, run: int) -> HangReport | None:
         told = _decode_told(said)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
-    return told.hang if told.run == run else None
+    return told.hang if told.run == run and told.hang is not None and _is_told_whole(told.hang) else None
 
 
 def let_go_at(pod: Pod) -> str:
@@ -130,6 +131,11 @@ def is_unready_by_sidecar(pod: Pod) -> bool:
     """Whether a Pod is not ready for nothing but that its sidecar does not hear the whole gang."""
     ready = pod.condition("Ready")
     return ready is not None and ready.message == f"containers with unready status: [{SIDECAR_CONTAINER}]"
+
+
+def _is_told_whole(hang: HangReport) -> bool:
+    """Whether it says who, and for how long: the trainer could write it, too."""
+    return 0 <= hang.still_seconds < _LONGEST_STILL_S and (bool(hang.ranks) or hang.stalled is not None)
 
 
 def _is_possible(report: RunReport) -> bool:
