@@ -76,6 +76,15 @@ def test_every_pod_knows_its_place_and_the_meeting_point() -> None:
     assert found[0].key != told(of(replace(gang({"limit": 3}), attempt=2))).key
 
 
+def test_the_first_two_workers_and_the_last_tell_whether_the_gang_is_whole() -> None:
+    members = tuple(Member(f"node-{index}", index, (f"GPU-{index}",), 1, Binding.WHOLE_NODE) for index in range(5))
+    server = Member("node-0", 0, role=Role.PARAMETER_SERVER)
+    specs = [of(replace(gang({"limit": 3}), members=(*members, server)), index) for index in range(6)]
+    probed = [spec["containers"][-1].get("readinessProbe", {}).get("httpGet", {}).get("port") for spec in specs]
+    assert probed == [PORT, PORT, None, None, PORT, None]
+    assert [told(spec).probe_port for spec in specs] == [None, PORT, None, None, PORT, None]
+
+
 @pytest.mark.parametrize(
     ("restart", "operator", "values", "final"),
     [
