@@ -43,6 +43,7 @@ def test_the_death_of_any_node_is_known_within_25_s(node: str) -> None:
         took.append(lives.now_s - died_s)
         (end,) = story.status().attempts
         assert (end.reason, end.charged) == ("NodeLost", False)
+        assert end.phases is not None and end.phases.detect == "20s", "since its last sign of life"
     assert max(took) < 26
 
 

@@ -118,10 +118,16 @@ class GangLink(Enum):
     UNKNOWN = "its Pods have no sidecar, or none that tells runs where a kubelet is heard"
 
 
+MOST_TELLERS = 8  # each costs a write of its Pod's status when a rank is lost, and one when it is back
+
+
 def tellers(workers: int) -> tuple[int, ...]:
-    """Node ranks whose sidecars tell of the whole gang, in the order in which they are believed. The last is under
-    another switch than the first two where the gang is."""
-    return tuple(sorted({0, min(1, workers - 1), workers - 1}))
+    """Node ranks whose sidecars tell of the whole gang, in the order in which they are believed. They are spread over
+    it, so that a rack whose kubelets are silent has not all of them."""
+    last, steps = workers - 1, MOST_TELLERS - 1
+    return (
+        tuple(range(workers)) if workers <= MOST_TELLERS else tuple(last * step // steps for step in range(steps + 1))
+    )
 
 
 def gang_link(pods: Iterable[Pod], workers: int, is_heard: Callable[[str], bool]) -> GangLink:
