@@ -88,10 +88,15 @@ class Watch(Participant):
             stalled = stall(folder.progress, settings.behind_s, folder.began(), last_s)
         told, news = folder.hang(), found or stalled
         if news is not None and told is None:
-            indexes = {} if self.server is None else self.server.addresses()
-            self._tell(words(news, indexes, settings.index))
+            self._tell(words(news, self._position, settings.index))
         elif news is None and told is not None and ("stalled" in told or (ears is not None and ears.is_moving)):
             self._tell(None)
+
+    def _position(self, address: str) -> int | None:
+        """Of the Pod with this address in the gang; None where it is not known."""
+        if self.settings.size == 1:
+            return self.settings.index
+        return None if self.server is None else self.server.addresses().get(address)
 
     def _tell(self, told: dict[str, object] | None) -> None:
         """Has the gang start again, or leaves words for the operator: these end the sidecar alone, which is started

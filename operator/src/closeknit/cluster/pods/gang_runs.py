@@ -42,6 +42,8 @@ class HangReport(msgspec.Struct, frozen=True, rename="camel"):
 
     still_seconds: int
     """How long it had made no progress by then."""
+    at: float = 0.0
+    """When that was told, in seconds of Unix time by the node's clock; 0 where it is not known."""
     silent: bool = False
     """Whether the ranks do not answer NCCL's RAS; else they are behind the others."""
     ranks: tuple[HungRank, ...] = ()
@@ -151,11 +153,14 @@ def is_unready_by_sidecar(pod: Pod) -> bool:
 
 def _is_told_whole(hang: HangReport) -> bool:
     """Whether it says who, and for how long: the trainer could write it, too."""
-    return 0 <= hang.still_seconds < _LONGEST_STILL_S and (bool(hang.ranks) or hang.stalled is not None)
+    is_of_time = 0 <= hang.still_seconds < _LONGEST_STILL_S and 0 <= hang.at < _LATEST
+    return is_of_time and (bool(hang.ranks) or hang.stalled is not None)
 
 
 def _is_possible(report: RunReport) -> bool:
-    ended = report.ended
-    return (report.run is None or 0 <= report.run < _LARGEST_RUN) and (
-        ended is None or (0 <= ended.code <= _LARGEST_CODE and 0 <= ended.at < _LATEST)
+    ended, hang = report.ended, report.hang
+    return (
+        (report.run is None or 0 <= report.run < _LARGEST_RUN)
+        and (ended is None or (0 <= ended.code <= _LARGEST_CODE and 0 <= ended.at < _LATEST))
+        and (hang is None or _is_told_whole(hang))
     )
