@@ -14,6 +14,7 @@ win. Of spreads that cost the same the one with the first nodes is taken, and of
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import NamedTuple
 
 from closeknit.placement.candidates.areas import Area, OfferMask, OfferNumber, numbers_of
@@ -149,6 +150,18 @@ class Filling:
                 return False
             inside = tuple(deeper for child in inside for deeper in child.children or (child,))
         return True
+
+    def costs_more(self, units: int, cost: PackedCost) -> bool:
+        """Whether so many units certainly need more domains than that, the outermost level first: as many as the
+        largest of a level must be."""
+        inside: Sequence[Area] = self._root.children or (self._root,)
+        for most in self._scale.domains(cost):
+            held = accumulate(sorted(map(self._room.capacity, inside), reverse=True))
+            fewest = next((number for number, sum_ in enumerate(held, 1) if sum_ >= units), None)
+            if fewest != most:
+                return fewest is None or fewest > most
+            inside = [deeper for child in inside for deeper in child.children or (child,)]
+        return False
 
     def is_least(self, units: int) -> bool:
         """Whether for certain no spread needs fewer domains than what this many cost; hosts it may. Their cost was
