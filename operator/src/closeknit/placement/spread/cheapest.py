@@ -14,7 +14,6 @@ win. Of spreads that cost the same the one with the first nodes is taken, and of
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import accumulate
 from typing import NamedTuple
 
 from closeknit.placement.candidates.areas import Area, OfferMask, OfferNumber, numbers_of
@@ -152,16 +151,8 @@ class Filling:
         return True
 
     def costs_more(self, units: int, cost: PackedCost) -> bool:
-        """Whether so many units certainly need more domains than that, the outermost level first: as many as the
-        largest of a level must be."""
-        inside: Sequence[Area] = self._root.children or (self._root,)
-        for most in self._scale.domains(cost):
-            held = accumulate(sorted(map(self._room.capacity, inside), reverse=True))
-            fewest = next((number for number, sum_ in enumerate(held, 1) if sum_ >= units), None)
-            if fewest != most:
-                return fewest is None or fewest > most
-            inside = [deeper for child in inside for deeper in child.children or (child,)]
-        return False
+        """Whether so many units, of no more than there are, certainly need more domains or hosts than that."""
+        return self._room.is_above(self._room.at_least(self._root, units), cost)
 
     def is_least(self, units: int) -> bool:
         """Whether for certain no spread needs fewer domains than what this many cost; hosts it may. Their cost was
@@ -218,12 +209,12 @@ class Filling:
     def _cheapest(self, children: Sequence[Area], units: int) -> int | None:
         """What the cheapest spread inside one of these children costs, with its use.
 
-        A child that must use more domains of the next level than the best one so far is not tried.
+        A child that must use more domains or hosts than the best one so far is not tried.
         """
         best: int | None = None
         tried: set[int] = set()
-        for fewest, child in self._room.able(children, units):
-            if best is not None and self._room.must_cost_more(child, fewest, best):
+        for least, child in self._room.able(children, units):
+            if best is not None and self._room.is_above(least, best):
                 break
             content = self._room.content(child)
             if content not in tried:
@@ -333,7 +324,9 @@ class Filling:
     def _picks_of_one(self, children: Sequence[Area], units: int, cost: int) -> tuple[Pick, ...]:
         """The first nodes among the children of this cost; of children that are alike the first is taken."""
         ties: dict[object, Area] = {}
-        for _, child in self._room.able(children, units):
+        for least, child in self._room.able(children, units):
+            if self._room.is_above(least, cost):
+                break
             if self._with_use(child, units) == cost:
                 ties.setdefault((child.free_gpus, self._room.likeness(child)), child)
         return min(self._picks(child, units) for child in ties.values())
