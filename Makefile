@@ -82,6 +82,7 @@ generate: environment ## Write crds/, the chart's copies, docs/scenarios.md, doc
 	@$(HARNESS) harness.pod_fields
 	@$(HARNESS) harness.code_map
 	@$(HARNESS) harness.structure
+	@$(HARNESS) harness.metrics_page
 	@PYTHONPATH=tests $(RUN) python -m scenarios.index
 	@PYTHONPATH=tests $(RUN) python -m scenarios.blame
 

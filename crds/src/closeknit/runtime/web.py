@@ -37,9 +37,12 @@ class WebServer:
         registry: CollectorRegistry,
         access: Access | None,
         refresh: Callable[[], Awaitable[None]] | None = None,
+        written: Callable[[], bytes] = bytes,
     ) -> None:
-        """`refresh` brings the registry up to date for who may read it, where it is not kept so."""
+        """`refresh` brings the registry up to date for who may read it, where it is not kept so. `written` gives
+        further families, as they go over the wire."""
         self._refresh = refresh
+        self._written = written
         self._address = address
         self._vitals = vitals
         self._registry = registry
@@ -84,7 +87,7 @@ class WebServer:
                 return Reply(status)
         if self._refresh is not None:
             await self._refresh()
-        return Reply(200, generate_latest(self._registry), CONTENT_TYPE_LATEST)
+        return Reply(200, generate_latest(self._registry) + self._written(), CONTENT_TYPE_LATEST)
 
 
 def _verdict(complaints: list[str], status: int) -> Reply:

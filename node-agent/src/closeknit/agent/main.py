@@ -183,7 +183,7 @@ async def _serve(stack: AsyncExitStack, address: Address, member: AgentSpec, age
             user_agent=user_agent, kubeconfig=member.kubeconfig, request_timeout_s=REVIEW_TIMEOUT_S
         )
         access = Access(await stack.enter_async_context(reviews))
-    metrics = GpuMetrics(member.source)
+    metrics = GpuMetrics(member.source, agent.gpus)
     server = WebServer(address, agent, metrics.registry, access, metrics.refresh)
     try:
         await server.start()

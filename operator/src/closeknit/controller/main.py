@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from closeknit.controller import shell
+from closeknit.controller.gauges.ranks import LIMIT
 from closeknit.controller.leader.leadership import Election
 from closeknit.controller.process import Process
 from closeknit.kube.errors import LoginError
@@ -57,7 +58,15 @@ async def _run(options: argparse.Namespace) -> None:
             access = Access(await ends.enter_async_context(reviews))
         namespace = options.leader_elect_namespace or api.namespace
         election = Election.of_this_process(namespace) if options.leader_elect else None
-        await shell.run(Process(api, metrics_address, access, election, sidecar_image=options.sidecar_image))
+        process = Process(
+            api,
+            metrics_address,
+            access,
+            election,
+            sidecar_image=options.sidecar_image,
+            rank_info_limit=options.rank_info_limit,
+        )
+        await shell.run(process)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -88,9 +97,23 @@ def _parser() -> argparse.ArgumentParser:
         metavar="IMAGE",
         help="image with closeknit-sidecar, by which gangs restart in place; default: none, they restart in new Pods",
     )
+    parser.add_argument(
+        "--rank-info-limit",
+        type=_count,
+        default=LIMIT,
+        metavar="RANKS",
+        help="show closeknit_rank_info, which has names of jobs and namespaces, while there are at most so many ranks "
+        "(default %(default)s); 0: never",
+    )
     parser.add_argument("--log-format", choices=sorted(logs.FORMATTERS), default="plain", help="default %(default)s")
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('closeknit')}")
     return parser
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 9):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of ranks, such as {LIMIT}, or 0 for none")
+    return int(text)
 
 
 def _address(text: str) -> Address:

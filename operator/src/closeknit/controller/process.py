@@ -6,15 +6,18 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 
 from closeknit.cluster.cluster import Cluster
 from closeknit.controller import interpreter
+from closeknit.controller.gauges.metered_api import MeteredApi
+from closeknit.controller.gauges.ranks import LIMIT, rank_info
+from closeknit.controller.gauges.totals import totals
 from closeknit.controller.leader.fenced_api import FencedApi
 from closeknit.controller.leader.leadership import Elected, Election, Leadership, Unopposed
 from closeknit.controller.loop import SchedulingLoop
-from closeknit.controller.metrics import Metrics, totals
+from closeknit.controller.metrics import Metrics, utc_now
 from closeknit.controller.sight import Sight
 from closeknit.controller.vitals import OperatorVitals
 from closeknit.controller.worker import ThreadWorker
@@ -35,11 +38,6 @@ EVENTS_PER_LOOK = 16  # of nodes: of a fleet whose agents all end at once most a
 _log = logging.getLogger(__name__)
 
 
-def utc_now() -> datetime:
-    """The moment, in UTC."""
-    return datetime.now(UTC)
-
-
 def end_at_once(words: str) -> None:
     """Ends the process where it stands: another one may lead, and nothing that is under way here may go on."""
     del words  # the log has them
@@ -58,25 +56,30 @@ class Process:
         election: Election | None = None,
         *,
         sidecar_image: str = "",
+        rank_info_limit: int = LIMIT,
         now: Callable[[], datetime] = utc_now,
         on_lost: Callable[[str], None] = end_at_once,
     ) -> None:
         """`access` None: everyone who reaches the address may read the metrics. `sidecar_image` empty: no gang restarts
-        in place. `on_lost` is called when another replica may lead."""
-        self.metrics = Metrics()
+        in place. `rank_info_limit`: no closeknit_rank_info while there are more ranks. `on_lost` is called when another
+        replica may lead."""
+        self.metrics = Metrics(now)
+        api = MeteredApi(api, self.metrics.count_request)
         self.sight = Sight(api, self.wake, sidecar_image)
-        self.metrics.watch(self.sight)
+        self._rank_info_limit = rank_info_limit
         self._worker = ThreadWorker()
         self._now = now
         self.leadership: Leadership = (
             Unopposed(self.sight) if election is None else Elected(api, self.sight, election, on_lost)
         )
-        self.metrics.watch_leader(self.leadership)
+        self.metrics.watch(self.sight, self.leadership)
         self._fence = FencedApi(api, lambda: self.leadership.holds)
         self._writes = Writes(self._fence, self.metrics.count_write, now, socket.gethostname())
         self.loop = SchedulingLoop(self.sight, self.leadership, self._writes, self.metrics, now, self._worker)
         self.vitals = OperatorVitals(self.sight, self.leadership, self.loop)
-        self.web = WebServer(metrics_address, self.vitals, self.metrics.registry, access)
+        self.web = WebServer(
+            metrics_address, self.vitals, self.metrics.registry, access, written=lambda: self.metrics.text
+        )
 
     def wake(self) -> None:
         """Has the loop look again."""
@@ -118,7 +121,9 @@ class Process:
         await self.loop.begun.wait()
         while True:
             if self.sight.is_synced and (cluster := self.sight.cluster) is not shown:
-                self.metrics.show(await self._worker.run(partial(totals, cluster)))
+                self.metrics.show(await self._worker.run(partial(totals, cluster, self._now())))
+                ranks = partial(rank_info, cluster, self._rank_info_limit)
+                self.metrics.show_ranks(await self._worker.run(ranks))
                 shown = cluster
             await asyncio.sleep(GAUGES_S)
 
