@@ -1,4 +1,4 @@
-"""/healthz, /readyz and /metrics over HTTP, one request on each connection."""
+"""/healthz, /readyz and /metrics over HTTP or HTTPS, one request on each connection."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,6 +12,7 @@ from closeknit.runtime.access import Access
 from closeknit.runtime.address import Address
 from closeknit.runtime.exchange import Exchange, Handler, HttpRequest, Reply
 from closeknit.runtime.proxied import PROXIED
+from closeknit.runtime.serving import Certificate
 from closeknit.runtime.turnstile import Turnstile
 
 
@@ -38,9 +39,10 @@ class WebServer:
         access: Access | None,
         refresh: Callable[[], Awaitable[None]] | None = None,
         written: Callable[[], bytes] = bytes,
+        certificate: Certificate | None = None,
     ) -> None:
         """`refresh` brings the registry up to date for who may read it, where it is not kept so. `written` gives
-        further families, as they go over the wire."""
+        further families, as they go over the wire. `certificate` None: plain HTTP."""
         self._refresh = refresh
         self._written = written
         self._address = address
@@ -52,7 +54,7 @@ class WebServer:
             "/readyz": self._readyz,
             "/metrics": self._show_metrics,
         }
-        self._turnstile = Turnstile(partial(Exchange, routes))
+        self._turnstile = Turnstile(partial(Exchange, routes), None if certificate is None else certificate.context)
         self._listener: asyncio.Server | None = None
 
     async def start(self) -> None:

@@ -20,6 +20,7 @@ from closeknit.kube.lease import SENT_WITHIN_S
 from closeknit.runtime import logs
 from closeknit.runtime.access import Access
 from closeknit.runtime.address import Address
+from closeknit.runtime.serving import Certificate, CertificateError, MountedCertificate, OwnCertificate
 
 REVIEW_TIMEOUT_S = 4.0  # twice that, and what goes before it, is less than the 10 s that a scraper waits
 
@@ -38,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ["KUBECONFIG"] = str(options.kubeconfig)  # where kopf and the kubernetes library look
     try:
         asyncio.run(_run(options))
-    except (LoginError, OSError) as error:
+    except (LoginError, CertificateError, OSError) as error:
         print(f"closeknit-operator: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -52,7 +53,11 @@ async def _run(options: argparse.Namespace) -> None:
     async with AsyncExitStack() as ends:
         api = await ends.enter_async_context(await HttpApi.connect(user_agent=user_agent, sent_within_s=SENT_WITHIN_S))
         access: Access | None = None
+        certificate: Certificate | None = None
+        if options.metrics_certificate is not None:
+            certificate = MountedCertificate(options.metrics_certificate)
         if not metrics_address.is_loopback:
+            certificate = certificate or await OwnCertificate.made()
             # Connections of its own: requests for metrics take none from those that write Pods.
             reviews = await HttpApi.connect(user_agent=user_agent, request_timeout_s=REVIEW_TIMEOUT_S)
             access = Access(await ends.enter_async_context(reviews))
@@ -65,6 +70,7 @@ async def _run(options: argparse.Namespace) -> None:
             election,
             sidecar_image=options.sidecar_image,
             rank_info_limit=options.rank_info_limit,
+            certificate=certificate,
         )
         await shell.run(process)
 
@@ -77,8 +83,15 @@ def _parser() -> argparse.ArgumentParser:
         type=_address,
         default="127.0.0.1:8080",
         metavar="HOST:PORT",
-        help="where to serve /healthz, /readyz and /metrics (default %(default)s); beyond localhost, /metrics needs a "
-        "token that may get it",
+        help="where to serve /healthz, /readyz and /metrics (default %(default)s); beyond localhost by HTTPS, and "
+        "/metrics needs a token that may get it",
+    )
+    parser.add_argument(
+        "--metrics-certificate",
+        type=Path,
+        metavar="FOLDER",
+        help="serve by HTTPS with its tls.crt and tls.key, which are read again when they change; default: plain HTTP "
+        "on localhost, beyond it a certificate that the process makes itself",
     )
     parser.add_argument(
         "--leader-elect",

@@ -28,6 +28,7 @@ from closeknit.placement.fragmentation import fragmentation
 from closeknit.runtime.access import Access
 from closeknit.runtime.address import Address
 from closeknit.runtime.responsive import measure_lag
+from closeknit.runtime.serving import Certificate
 from closeknit.runtime.web import WebServer
 
 GAUGES_S = 5.0  # as often as anybody scrapes
@@ -48,7 +49,7 @@ def end_at_once(words: str) -> None:
 class Process:
     """Reflectors, the scheduling loop and the web server over one Api; with an election one of several replicas."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what the command line says
         self,
         api: Api,
         metrics_address: Address,
@@ -57,12 +58,13 @@ class Process:
         *,
         sidecar_image: str = "",
         rank_info_limit: int = LIMIT,
+        certificate: Certificate | None = None,
         now: Callable[[], datetime] = utc_now,
         on_lost: Callable[[str], None] = end_at_once,
     ) -> None:
         """`access` None: everyone who reaches the address may read the metrics. `sidecar_image` empty: no gang restarts
-        in place. `rank_info_limit`: no closeknit_rank_info while there are more ranks. `on_lost` is called when another
-        replica may lead."""
+        in place. `rank_info_limit`: no closeknit_rank_info while there are more ranks. `certificate` None: plain HTTP.
+        `on_lost` is called when another replica may lead."""
         self.metrics = Metrics(now)
         api = MeteredApi(api, self.metrics.count_request)
         self.sight = Sight(api, self.wake, sidecar_image)
@@ -78,7 +80,12 @@ class Process:
         self.loop = SchedulingLoop(self.sight, self.leadership, self._writes, self.metrics, now, self._worker)
         self.vitals = OperatorVitals(self.sight, self.leadership, self.loop)
         self.web = WebServer(
-            metrics_address, self.vitals, self.metrics.registry, access, written=lambda: self.metrics.text
+            metrics_address,
+            self.vitals,
+            self.metrics.registry,
+            access,
+            written=lambda: self.metrics.text,
+            certificate=certificate,
         )
 
     def wake(self) -> None:
