@@ -55,6 +55,7 @@ class Metrics:
         self._now = now
         self._ranks = RankInfo(0, b"")
         self._oldest_wait: datetime | None = None
+        self._streams: StreamCollector | None = None
         ProcessCollector(registry=self.registry)
         labels = ("version", "python")
         build = self._gauge("closeknit_build_info", "Always 1; the labels tell the build.", *labels)
@@ -232,8 +233,13 @@ class Metrics:
 
     def watch(self, sight: Sight, leadership: Leadership) -> None:
         """Shows the streams, and whether this process leads, from now on."""
-        StreamCollector(self.registry, lambda: sight.reflectors, lambda: leadership.holds)
+        self._streams = StreamCollector(self.registry, lambda: sight.reflectors, lambda: leadership.holds)
         self._leader.set_function(lambda: float(leadership.holds))
+
+    async def refresh(self) -> None:
+        """Takes in what belongs to the event loop, before a scrape is written."""
+        if self._streams is not None:
+            self._streams.look()
 
     def count_write(self, verb: str, resource: Resource, code: str) -> None:
         """Counts one write that was sent."""

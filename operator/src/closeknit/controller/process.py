@@ -84,6 +84,7 @@ class Process:
             self.vitals,
             self.metrics.registry,
             access,
+            self.metrics.refresh,
             written=lambda: self.metrics.text,
             certificate=certificate,
         )

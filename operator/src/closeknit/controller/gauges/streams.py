@@ -2,6 +2,7 @@
 which count anyway."""
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -11,8 +12,18 @@ from closeknit.cluster.store.kinds import ClusterObject, Stream
 from closeknit.kube.reflector import Reflector
 
 
+class _Seen(NamedTuple):
+    """One reflector, as it was when somebody looked."""
+
+    age_s: float
+    relists: int
+    errors: int
+    unreadable: int
+
+
 class StreamCollector(Collector):
-    """Shows reflectors. What is unreadable is told by the leader alone, or a sum over replicas would count it twice."""
+    """Shows reflectors as they were at the last `look`, for they belong to the event loop, and a scrape is written by a
+    thread. What is unreadable is told by the leader alone, or a sum over replicas would count it twice."""
 
     def __init__(
         self,
@@ -22,10 +33,24 @@ class StreamCollector(Collector):
     ) -> None:
         self._reflectors = reflectors
         self._leads = leads
+        self._seen: Mapping[Stream, _Seen] = {}
         registry.register(self)
 
+    def look(self) -> None:
+        """Takes in how the reflectors are now. On the event loop."""
+        leads = self._leads()
+        self._seen = {
+            source: _Seen(
+                reflector.last_activity_s,
+                reflector.relists_total,
+                reflector.watch_errors_total,
+                len(reflector.quarantined) if leads else 0,
+            )
+            for source, reflector in self._reflectors().items()
+        }
+
     def collect(self) -> Iterable[Metric]:
-        """The families as they are now."""
+        """The families as they were then."""
         label = ("resource",)
         age = GaugeMetricFamily(
             "closeknit_reflector_last_event_age_seconds",
@@ -45,12 +70,11 @@ class StreamCollector(Collector):
             "Objects that cannot be read at the moment and are left out; those without a readable name count as one.",
             labels=label,
         )
-        leads = self._leads()
-        for source, reflector in self._reflectors().items():
-            age.add_metric((source.value,), reflector.last_activity_s)
-            lists.add_metric((source.value,), reflector.relists_total)
-            errors.add_metric((source.value,), reflector.watch_errors_total)
-            unreadable.add_metric((source.value,), len(reflector.quarantined) if leads else 0)
+        for source, seen in self._seen.items():
+            age.add_metric((source.value,), seen.age_s)
+            lists.add_metric((source.value,), seen.relists)
+            errors.add_metric((source.value,), seen.errors)
+            unreadable.add_metric((source.value,), seen.unreadable)
         return (age, lists, errors, unreadable)
 
     def describe(self) -> Iterable[Metric]:
