@@ -77,11 +77,12 @@ check: environment ## ruff, mypy, layer contracts, generated files
 	@$(UV) lock --check --quiet
 
 .PHONY: generate
-generate: environment ## Write crds/, the chart's copies, docs/scenarios.md, docs/blame.md, the code map and a PodSpec's fields
+generate: environment ## Write crds/, the chart's copies and tables, docs/scenarios.md, docs/blame.md, the code map and a PodSpec's fields
 	@$(RUN) python -m closeknit.api.crd
 	@$(HARNESS) harness.pod_fields
 	@$(HARNESS) harness.code_map
 	@$(HARNESS) harness.structure
+	@$(HARNESS) harness.chart_values
 	@PYTHONPATH=tests $(RUN) python -m scenarios.index
 	@PYTHONPATH=tests $(RUN) python -m scenarios.blame
 
