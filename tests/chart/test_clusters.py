@@ -1,0 +1,98 @@
+"""What a real API server makes of the examples, and what Helm says after it has looked at what a cluster offers."""
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from harness.chart import CHART, NAMESPACE, REGISTRY, helm, render
+from harness.install import install
+from harness.local_cluster import LocalCluster
+from harness.machines import device_class
+
+ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
+ENFORCED = "pod-security.kubernetes.io/enforce"
+NVIDIA = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"}
+TOPOLOGY = "--api-versions=closeknit.dev/v1alpha1/ClusterTopology"
+WARNINGS = re.compile(r"WARNING: (.*?)[:,.]")
+
+
+@pytest.fixture(scope="module")
+def installed(local_cluster: LocalCluster) -> Iterator[LocalCluster]:
+    """The chart's objects are there; of what an agent needs there is nothing."""
+    install(local_cluster)
+    local_cluster.kubectl("delete", "runtimeclass/nvidia", "deviceclass/gpu.nvidia.com", "--ignore-not-found")
+    yield local_cluster
+    for label in (ADMIN_ACCESS, ENFORCED):
+        local_cluster.kubectl("label", "namespace", NAMESPACE, f"{label}-")
+    local_cluster.kubectl("delete", "runtimeclass/nvidia", "deviceclass/gpu.nvidia.com", "--ignore-not-found")
+
+
+def test_the_api_server_accepts_what_the_examples_make(installed: LocalCluster) -> None:
+    """As a dry run, and of each kind of object only what no other example makes."""
+    helm_program = installed.binaries.helm
+    usual = [json.dumps(each) for each in render(helm_program)]
+    made: dict[str, None] = {}
+    for file in sorted((CHART / "ci").glob("*-values.yaml")):
+        for each in render(helm_program, f"--values={file}", TOPOLOGY):
+            if each["apiVersion"] != "monitoring.coreos.com/v1":  # whose kinds this cluster lacks
+                made[json.dumps(each)] = None
+    for namespace in ("team-a", "team-b"):
+        installed.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    installed.kubectl("label", "namespace", NAMESPACE, f"{ADMIN_ACCESS}=true", "--overwrite")
+    every = "\n---\n".join(each for each in made if each not in usual)
+    strictly = ("--server-side", "--force-conflicts", "--validate=strict", "--dry-run=server", "--filename=-")
+    answered = installed.kubectl("apply", *strictly, stdin=every)
+    assert {line.partition(".")[0] for line in answered.splitlines()} >= {"deployment", "daemonset", "clustertopology"}
+    installed.kubectl("label", "namespace", NAMESPACE, f"{ADMIN_ACCESS}-")
+    installed.kubectl("delete", "namespace", "team-a", "team-b", "--wait=false")
+
+
+def rehearsed(cluster: LocalCluster, *options: str) -> tuple[str, list[str], str]:
+    """How agents reach the GPUs by the manifest, what the notes warn of, and what they say of the way."""
+    said = helm(
+        cluster.binaries.helm,
+        "install",
+        "closeknit",
+        str(CHART),
+        "--dry-run=server",
+        "--take-ownership",
+        "--disable-openapi-validation",  # takes half the time, and the API server has judged all of it above
+        "--set=crds.install=false",
+        f"--kubeconfig={cluster.kubeconfig}",
+        f"--namespace={NAMESPACE}",
+        REGISTRY,
+        *options,
+    )
+    manifest, _, notes = said.partition("\nNOTES:\n")
+    ways = [way for way in ("resourceClaimTemplateName: closeknit-agent", "runtimeClassName: ") if way in manifest]
+    reach = re.search(r"They reach the GPUs by (.*?)\.\n", notes, re.DOTALL)
+    return ", ".join(ways), WARNINGS.findall(notes), " ".join(reach[1].split()) if reach else ""
+
+
+def test_the_way_to_the_gpus_is_what_the_cluster_offers(installed: LocalCluster) -> None:
+    """RuntimeClass before claim; and the notes warn of all that is missing."""
+    claim, runtime = "resourceClaimTemplateName: closeknit-agent", "runtimeClassName: "
+    no_class = "there is no RuntimeClass nvidia"
+    by_class, by_claim = "the RuntimeClass nvidia (agent.access: Auto)", "NVIDIA's DRA driver (agent.access: Auto)"
+    assert rehearsed(installed) == (runtime, [no_class], by_class)
+    assert rehearsed(installed, "--set=agent.runtimeClassName=")[:2] == ("", [])
+    asked = rehearsed(installed, "--set=agent.access=Claim")
+    unlabelled = "the API server refuses that claim until an administrator has labelled the namespace"
+    assert asked[:2] == (claim, [unlabelled, "there is no DeviceClass gpu"])
+    installed.apply(device_class())
+    assert rehearsed(installed) == (runtime, [no_class], by_class)
+    installed.kubectl("label", "namespace", NAMESPACE, f"{ADMIN_ACCESS}=true", "--overwrite")
+    way, warnings, said = rehearsed(installed)
+    assert (way, warnings) == (claim, [])
+    assert said.endswith(by_claim)
+    installed.apply(NVIDIA)
+    assert rehearsed(installed) == (runtime, [], by_class)
+
+
+def test_a_namespace_that_refuses_the_agents_is_warned_of(installed: LocalCluster) -> None:
+    installed.apply(NVIDIA)
+    installed.kubectl("label", "namespace", NAMESPACE, f"{ENFORCED}=baseline", "--overwrite")
+    warning = f"namespace {NAMESPACE} enforces Pod Security's level baseline"
+    assert rehearsed(installed, "--set=agent.hostSys=true")[1] == [warning]
