@@ -2,18 +2,25 @@
 
 import json
 import re
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from harness import object_schemas
+from harness.build import bring
 from harness.chart import CHART, NAMESPACE, REGISTRY, helm, render
 from harness.install import install
 from harness.local_cluster import LocalCluster
 from harness.machines import device_class
+from harness.projects import KUBECONFORM
 
 ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
 ENFORCED = "pod-security.kubernetes.io/enforce"
 NVIDIA = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"}
+EXAMPLES = sorted((CHART / "ci").glob("*-values.yaml"))
+OTHERS = ("ServiceMonitor", "PrometheusRule")  # kinds that this cluster lacks
 TOPOLOGY = "--api-versions=closeknit.dev/v1alpha1/ClusterTopology"
 WARNINGS = re.compile(r"WARNING: (.*?)[:,.]")
 
@@ -34,9 +41,9 @@ def test_the_api_server_accepts_what_the_examples_make(installed: LocalCluster) 
     helm_program = installed.binaries.helm
     usual = [json.dumps(each) for each in render(helm_program)]
     made: dict[str, None] = {}
-    for file in sorted((CHART / "ci").glob("*-values.yaml")):
+    for file in EXAMPLES:
         for each in render(helm_program, f"--values={file}", TOPOLOGY):
-            if each["apiVersion"] != "monitoring.coreos.com/v1":  # whose kinds this cluster lacks
+            if each["kind"] not in OTHERS:
                 made[json.dumps(each)] = None
     for namespace in ("team-a", "team-b"):
         installed.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
@@ -47,6 +54,28 @@ def test_the_api_server_accepts_what_the_examples_make(installed: LocalCluster) 
     assert {line.partition(".")[0] for line in answered.splitlines()} >= {"deployment", "daemonset", "clustertopology"}
     installed.kubectl("label", "namespace", NAMESPACE, f"{ADMIN_ACCESS}-")
     installed.kubectl("delete", "namespace", "team-a", "team-b", "--wait=false")
+
+
+def test_kubeconform_accepts_every_object_of_every_example(installed: LocalCluster, tmp_path: Path) -> None:
+    """By the schemas of this API server, those of the CustomResourceDefinitions among them."""
+    (program,) = bring((KUBECONFORM,)).values()
+    schemas, made = tmp_path / "schemas", tmp_path / "made"
+    for folder in (schemas, made):
+        folder.mkdir()
+    kinds = set()
+    for file in EXAMPLES:
+        objects = render(installed.binaries.helm, f"--values={file}", TOPOLOGY)
+        kinds |= {each["kind"] for each in objects}
+        (made / f"{file.stem}.json").write_text("\n---\n".join(map(json.dumps, objects)))
+    object_schemas.write(json.loads(installed.kubectl("get", "--raw=/openapi/v2")), kinds, schemas)
+    location = f"-schema-location={schemas}/{object_schemas.LOCATION}"
+    judge = [program, "-strict", f"-skip={','.join(OTHERS)}", location]
+    done = subprocess.run([*judge, made], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+    wrong = made / "wrong.yaml"
+    wrong.write_text("apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec: {ports: [{port: 80, prot: TCP}]}\n")
+    done = subprocess.run([*judge, wrong], capture_output=True, text=True, check=False)
+    assert "additional properties 'prot' not allowed" in done.stdout
 
 
 def rehearsed(cluster: LocalCluster, *options: str) -> tuple[str, list[str], str]:
