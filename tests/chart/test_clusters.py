@@ -10,7 +10,7 @@ import pytest
 
 from harness import object_schemas
 from harness.build import bring
-from harness.chart import CHART, NAMESPACE, REGISTRY, helm, render
+from harness.chart import CHART, NAMESPACE, REGISTRY, HelmError, helm, render
 from harness.install import install
 from harness.local_cluster import LocalCluster
 from harness.machines import device_class
@@ -69,12 +69,12 @@ def test_kubeconform_accepts_every_object_of_every_example(installed: LocalClust
         (made / f"{file.stem}.json").write_text("\n---\n".join(map(json.dumps, objects)))
     object_schemas.write(json.loads(installed.kubectl("get", "--raw=/openapi/v2")), kinds, schemas)
     location = f"-schema-location={schemas}/{object_schemas.LOCATION}"
-    judge = [program, "-strict", f"-skip={','.join(OTHERS)}", location]
-    done = subprocess.run([*judge, made], capture_output=True, text=True, check=False)
+    judge = [str(program), "-strict", f"-skip={','.join(OTHERS)}", location]
+    done = subprocess.run([*judge, str(made)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
     wrong = made / "wrong.yaml"
     wrong.write_text("apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec: {ports: [{port: 80, prot: TCP}]}\n")
-    done = subprocess.run([*judge, wrong], capture_output=True, text=True, check=False)
+    done = subprocess.run([*judge, str(wrong)], capture_output=True, text=True, check=False)
     assert "additional properties 'prot' not allowed" in done.stdout
 
 
@@ -107,17 +107,33 @@ def test_the_way_to_the_gpus_is_what_the_cluster_offers(installed: LocalCluster)
     by_class, by_claim = "the RuntimeClass nvidia (agent.access: Auto)", "NVIDIA's DRA driver (agent.access: Auto)"
     assert rehearsed(installed) == (runtime, [no_class], by_class)
     assert rehearsed(installed, "--set=agent.runtimeClassName=")[:2] == ("", [])
-    asked = rehearsed(installed, "--set=agent.access=Claim")
-    unlabelled = "the API server refuses that claim until an administrator has labelled the namespace"
-    assert asked[:2] == (claim, [unlabelled, "there is no DeviceClass gpu"])
+    with pytest.raises(HelmError, match=r"agent\.access is Claim, and the API server refuses such a claim until"):
+        rehearsed(installed, "--set=agent.access=Claim")
     installed.apply(device_class())
     assert rehearsed(installed) == (runtime, [no_class], by_class)
     installed.kubectl("label", "namespace", NAMESPACE, f"{ADMIN_ACCESS}=true", "--overwrite")
     way, warnings, said = rehearsed(installed)
     assert (way, warnings) == (claim, [])
     assert said.endswith(by_claim)
+    installed.kubectl("delete", "deviceclass", "gpu.nvidia.com")
+    assert rehearsed(installed, "--set=agent.access=Claim")[:2] == (claim, ["there is no DeviceClass gpu"])
     installed.apply(NVIDIA)
     assert rehearsed(installed) == (runtime, [], by_class)
+
+
+def test_what_is_not_there_is_told_before_anything_is_made(installed: LocalCluster) -> None:
+    with pytest.raises(
+        HelmError, match=r"rbac\.namespaces names nowhere, which is not there: create the namespace first"
+    ):
+        rehearsed(installed, "--set=rbac.namespaces={nowhere,default}")
+    installed.apply(NVIDIA)
+    theirs = "--set=operator.serviceAccount.create=false,operator.serviceAccount.name=nobody"
+    classes = "--set=operator.priorityClassName=one,agent.priorityClassName=two"
+    assert rehearsed(installed, theirs, classes)[1] == [
+        "there is no PriorityClass two (agent",
+        "there is no PriorityClass one (operator",
+        f"there is no ServiceAccount nobody in namespace {NAMESPACE} (operator",
+    ]
 
 
 def test_a_namespace_that_refuses_the_agents_is_warned_of(installed: LocalCluster) -> None:

@@ -25,6 +25,13 @@
 {{- end }}
 {{- end }}
 {{- $has := .value }}
+{{- if eq (get .schema "$ref") "#/definitions/requirement" }}
+{{- if and (has $has.operator (list "In" "NotIn")) (not $has.values) }}
+{{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "%s has no values: %s needs some, or write operator: Exists" $path $has.operator)) }}
+{{- else if and (has $has.operator (list "Exists" "DoesNotExist")) $has.values }}
+{{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "%s has values, which %s does not look at: leave them out, or write operator: In" $path $has.operator)) }}
+{{- end }}
+{{- end }}
 {{- range get $schema "required" | default list }}
 {{- if not (hasKey $has .) }}
 {{- $_ := set $judge "missing" (append $judge.missing (printf "%s.%s" $path . | trimPrefix ".")) }}

@@ -21,12 +21,18 @@
 {{- if and $values.agent.enabled (eq (include "closeknit.operator.account" $root) (include "closeknit.agent.account" $root)) }}
 {{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "operator.serviceAccount.name and agent.serviceAccount.name are both %q: every node's agent would hold the operator's rights; give them different accounts" (include "closeknit.agent.account" $root))) }}
 {{- end }}
+{{- $asked := lookup "v1" "Namespace" "" "kube-system" }}
+{{- if and $asked $values.agent.enabled (eq $values.agent.access "Claim") (not (include "closeknit.adminAccess" $root)) }}
+{{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "agent.access is Claim, and the API server refuses such a claim until an administrator has labelled the namespace: kubectl label namespace %s resource.kubernetes.io/admin-access=true (create it first, where it is not there)" $root.Release.Namespace)) }}
+{{- end }}
 {{- $seen := dict }}
 {{- range $values.rbac.namespaces }}
 {{- if hasKey $seen . }}
 {{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "rbac.namespaces names %s twice: leave one out" .)) }}
 {{- else if or (hasPrefix "kube-" .) (eq . $root.Release.Namespace) }}
 {{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "rbac.namespaces names %s, and jobs may not run in the operator's own namespace or in one that begins with kube-: leave it out" .)) }}
+{{- else if and $asked (not (lookup "v1" "Namespace" "" .)) }}
+{{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "rbac.namespaces names %s, which is not there: create the namespace first, or leave it out" .)) }}
 {{- end }}
 {{- $_ := set $seen . true }}
 {{- end }}
@@ -71,8 +77,8 @@
 {{- $path := .path }}
 {{- $resources := .resources }}
 {{- $quantity := "^([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][-+]?[0-9]+|[numkMGTPE]|[KMGTPE]i)?$" }}
-{{- range $kind, $quantities := $resources }}
-{{- range $name, $value := $quantities }}
+{{- range $kind := list "requests" "limits" }}
+{{- range $name, $value := get $resources $kind | default dict }}
 {{- $here := printf "%s.%s.%s" $path $kind $name }}
 {{- $text := include "closeknit.number" $value }}
 {{- if not (or (has $name (list "cpu" "memory" "ephemeral-storage")) (hasPrefix "hugepages-" $name) (contains "/" $name)) }}
@@ -193,8 +199,16 @@
 {{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "%s.extraVolumes names %s twice: leave one out" $component $volume.name)) }}
 {{- end }}
 {{- $_ := set $names ($volume.name | default "") true }}
+{{- if lt (len $volume) 2 }}
+{{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "%s.extraVolumes[%d] does not say what it holds: add a configMap, a secret or another source" $component $index)) }}
 {{- end }}
+{{- end }}
+{{- $paths := dict "/tmp" true "/sys" true "/var/lib/kubelet/pod-resources" true "/etc/closeknit/kubelet-configuration" true }}
 {{- range $index, $mount := .of.extraVolumeMounts }}
+{{- if hasKey $paths ($mount.mountPath | default "") }}
+{{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "%s.extraVolumeMounts[%d] mounts at %s, where something is mounted already: take another path" $component $index $mount.mountPath)) }}
+{{- end }}
+{{- $_ := set $paths ($mount.mountPath | default "") true }}
 {{- if not (hasKey $names ($mount.name | default "")) }}
 {{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "%s.extraVolumeMounts[%d] mounts %s, which is none of %s.extraVolumes: add the volume" $component $index ($mount.name | default "a volume without a name") $component)) }}
 {{- end }}
