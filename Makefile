@@ -83,6 +83,7 @@ generate: environment ## Write crds/, the chart's copies and tables, docs/scenar
 	@$(HARNESS) harness.code_map
 	@$(HARNESS) harness.structure
 	@$(HARNESS) harness.chart_values
+	@$(HARNESS) harness.metrics_page
 	@PYTHONPATH=tests $(RUN) python -m scenarios.index
 	@PYTHONPATH=tests $(RUN) python -m scenarios.blame
 
@@ -124,6 +125,10 @@ bench-queue-depth: environment ## What a thousand waiting jobs cost on 500 and o
 .PHONY: bench-waiting
 bench-waiting: control-plane ## The operator's event loop on a real control plane while 1,000 jobs wait: one JSON line
 	@$(HARNESS) bench.waiting_jobs
+
+.PHONY: bench-scrape
+bench-scrape: environment ## A scrape of the operator on 5,000 nodes with 1,000 jobs, its time and size: one JSON line
+	@$(HARNESS) bench.scrape
 
 .PHONY: bench-memory
 bench-memory: environment ## What the operator weighs, by nodes, Pods and waiting jobs: docs/sizing.md and one JSON line
