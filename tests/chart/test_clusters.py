@@ -20,7 +20,7 @@ ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
 ENFORCED = "pod-security.kubernetes.io/enforce"
 NVIDIA = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"}
 EXAMPLES = sorted((CHART / "ci").glob("*-values.yaml"))
-OTHERS = ("ServiceMonitor", "PrometheusRule")  # kinds that this cluster lacks
+OTHERS = ("ServiceMonitor", "PrometheusRule", "Certificate", "Issuer")  # kinds that this cluster lacks
 TOPOLOGY = "--api-versions=closeknit.dev/v1alpha1/ClusterTopology"
 WARNINGS = re.compile(r"WARNING: (.*?)[:,.]")
 

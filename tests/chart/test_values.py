@@ -273,3 +273,47 @@ def test_arguments_are_judged_by_the_options_there_are(capsys: pytest.CaptureFix
 def test_the_interval_is_the_programs_own() -> None:
     (value,) = [each.default for each in chart_values.values() if each.path == "agent.intervalSeconds"]
     assert value == READING_S
+
+
+def test_a_certificate_is_served_with_and_checked(helm_program: Path) -> None:
+    def served(*options: str) -> tuple[set[str], list[Object], set[str]]:
+        """Secrets that operator and agents mount for it, how Prometheus checks them, and what cert-manager is given."""
+        objects = named(render(helm_program, "--set=metrics.serviceMonitor.enabled=true", *options))
+        mounted = set()
+        for template in pods(objects):
+            (container,) = template["spec"]["containers"]
+            given = [each for each in container["args"] if each.startswith("--metrics-certificate=")]
+            volumes = [each for each in template["spec"]["volumes"] if each["name"] == "metrics-certificate"]
+            paths = [each["mountPath"] for each in container["volumeMounts"] if each["name"] == "metrics-certificate"]
+            assert given == [f"--metrics-certificate={path}" for path in paths]
+            mounted |= {each["secret"]["secretName"] for each in volumes}
+            assert {container[probe]["httpGet"]["scheme"] for probe in ("livenessProbe", "readinessProbe")} == {"HTTPS"}
+        endpoints = [
+            objects[f"ServiceMonitor closeknit-{kind}"]["spec"]["endpoints"][0] for kind in ("operator", "agent")
+        ]
+        assert {each["scheme"] for each in endpoints} == {"https"}
+        managed = {name for name, each in objects.items() if each["apiVersion"] == "cert-manager.io/v1"}
+        return mounted, [each["tlsConfig"] for each in endpoints], managed
+
+    def checked(secret: str) -> list[Object]:
+        names = (f"closeknit-{kind}-metrics.{NAMESPACE}.svc" for kind in ("operator", "agent"))
+        return [{"ca": {"secret": {"name": secret, "key": "ca.crt"}}, "serverName": name} for name in names]
+
+    manager = "--set=metrics.certificate.certManager.enabled=true"
+    issuer = "--set=metrics.certificate.certManager.issuerRef.name=internal"
+    both = {"Certificate closeknit-metrics", "Issuer closeknit-metrics"}
+    assert served() == (set(), [{"insecureSkipVerify": True}] * 2, set())
+    assert served("--set=metrics.certificate.secretName=mine") == ({"mine"}, checked("mine"), set())
+    assert served(manager) == ({"closeknit-metrics"}, checked("closeknit-metrics"), both)
+    assert served(manager, issuer)[2] == {"Certificate closeknit-metrics"}
+    assert served("--set=metrics.serviceMonitor.tlsConfig.serverName=x")[1] == [{"serverName": "x"}] * 2
+
+
+def test_alerts_and_dashboards_are_those_of_the_files(helm_program: Path) -> None:
+    known = f"--api-versions={MONITORS}PrometheusRule"
+    objects = named(render(helm_program, known, "--set=metrics.dashboards.enabled=true"))
+    files = [yaml.safe_load(path.read_text()) for path in sorted((CHART / "files/rules").glob("*.yaml"))]
+    assert objects["PrometheusRule closeknit"]["spec"]["groups"] == [each for file in files for each in file["groups"]]
+    dashboards = {path.name: path.read_text() for path in (CHART / "files/dashboards").glob("*.json")}
+    assert objects.get("ConfigMap closeknit-dashboards", {}).get("data", {}) == dashboards
+    assert "PrometheusRule closeknit" not in named(render(helm_program))

@@ -21,6 +21,14 @@
 {{- if and $values.agent.enabled (eq (include "closeknit.operator.account" $root) (include "closeknit.agent.account" $root)) }}
 {{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "operator.serviceAccount.name and agent.serviceAccount.name are both %q: every node's agent would hold the operator's rights; give them different accounts" (include "closeknit.agent.account" $root))) }}
 {{- end }}
+{{- with $values.metrics.certificate }}
+{{- if and .certManager.enabled .secretName }}
+{{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "metrics.certificate has a secretName, %s, and certManager.enabled, which keeps a Secret of its own: set one of both" .secretName)) }}
+{{- end }}
+{{- if and .certManager.issuerRef (not .certManager.issuerRef.name) }}
+{{- include "closeknit.values.refuse" (dict "judge" $judge "fault" "metrics.certificate.certManager.issuerRef has no name: name the Issuer, or leave issuerRef empty for a certificate that signs itself") }}
+{{- end }}
+{{- end }}
 {{- $asked := lookup "v1" "Namespace" "" "kube-system" }}
 {{- if and $asked $values.agent.enabled (eq $values.agent.access "Claim") (not (include "closeknit.adminAccess" $root)) }}
 {{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "agent.access is Claim, and the API server refuses such a claim until an administrator has labelled the namespace: kubectl label namespace %s resource.kubernetes.io/admin-access=true (create it first, where it is not there)" $root.Release.Namespace)) }}
@@ -193,7 +201,7 @@
 {{- $component := .component }}
 {{- $names := dict }}
 {{- range $index, $volume := .of.extraVolumes }}
-{{- if has $volume.name (list "tmp" "pod-resources" "host-sys" "kubelet-config") }}
+{{- if has $volume.name (list "tmp" "metrics-certificate" "pod-resources" "host-sys" "kubelet-config") }}
 {{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "%s.extraVolumes[%d] is called %s, as a volume of the chart's own: take another name" $component $index $volume.name)) }}
 {{- else if hasKey $names ($volume.name | default "") }}
 {{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "%s.extraVolumes names %s twice: leave one out" $component $volume.name)) }}
@@ -203,7 +211,7 @@
 {{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "%s.extraVolumes[%d] does not say what it holds: add a configMap, a secret or another source" $component $index)) }}
 {{- end }}
 {{- end }}
-{{- $paths := dict "/tmp" true "/sys" true "/var/lib/kubelet/pod-resources" true "/etc/closeknit/kubelet-configuration" true }}
+{{- $paths := dict "/tmp" true "/sys" true "/var/lib/kubelet/pod-resources" true "/etc/closeknit/kubelet-configuration" true "/etc/closeknit/metrics-certificate" true }}
 {{- range $index, $mount := .of.extraVolumeMounts }}
 {{- if hasKey $paths ($mount.mountPath | default "") }}
 {{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "%s.extraVolumeMounts[%d] mounts at %s, where something is mounted already: take another path" $component $index $mount.mountPath)) }}
