@@ -13,6 +13,16 @@
 {{- include "closeknit.rules.arguments" (dict "judge" $judge "component" $component "arguments" $of.extraArgs) }}
 {{- include "closeknit.rules.labels" (dict "judge" $judge "path" (printf "%s.podLabels" $component) "labels" $of.podLabels) }}
 {{- include "closeknit.rules.volumes" (dict "judge" $judge "component" $component "of" $of) }}
+{{- $pod := $of.podSecurityContext | default dict }}
+{{- $container := $of.securityContext | default dict }}
+{{- $user := toString (get $container "runAsUser" | default (get $pod "runAsUser")) }}
+{{- if hasKey $container "runAsUser" }}{{ $user = toString $container.runAsUser }}{{ end }}
+{{- if and (eq $user "0") (hasKey $container "runAsNonRoot" | ternary $container.runAsNonRoot $pod.runAsNonRoot) }}
+{{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "%s: runAsUser is 0, which is root, and runAsNonRoot is true, so that the kubelet starts nothing: neither needs root, leave runAsUser out" $component)) }}
+{{- end }}
+{{- if and $container.privileged (eq (toString $container.allowPrivilegeEscalation) "false") }}
+{{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "%s.securityContext is privileged without allowPrivilegeEscalation, which the API server refuses; it needs neither: leave privileged out" $component)) }}
+{{- end }}
 {{- if and (not $of.serviceAccount.create) (not $of.serviceAccount.name) }}
 {{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "%s.serviceAccount.create is false, and name is empty: the policies fence an account by its name, and the namespace's default account is everybody's; set %s.serviceAccount.name to the one you have made" $component $component)) }}
 {{- end }}
