@@ -77,11 +77,12 @@ check: environment ## ruff, mypy, layer contracts, generated files
 	@$(UV) lock --check --quiet
 
 .PHONY: generate
-generate: environment ## Write crds/, the chart's copies and dashboards, docs/scenarios.md, docs/blame.md, tables of metrics, the code map and a PodSpec's fields
+generate: environment ## Write crds/, the chart's copies, tables and dashboards, docs/scenarios.md, docs/blame.md, tables of metrics, the code map and a PodSpec's fields
 	@$(RUN) python -m closeknit.api.crd
 	@$(HARNESS) harness.pod_fields
 	@$(HARNESS) harness.code_map
 	@$(HARNESS) harness.structure
+	@$(HARNESS) harness.chart_values
 	@$(HARNESS) harness.metrics_page
 	@$(HARNESS) harness.dashboards
 	@PYTHONPATH=tests $(RUN) python -m scenarios.index
