@@ -32,7 +32,7 @@ _MANYLINUX = (
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 # The official image has neither; and none of this is ever imported by ours.
 _LEFT_OUT = {"__pycache__", "site-packages", "test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3"}
-# Of the official image's, these two. It has no user 1000, as which our images run: nothing may look for that one's name.
+# Two of the official image's. It has no user 1000, as which our images run: nothing may look for that one's name.
 _USERS = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
 _PIP_CONFIG = f"[global]\ncert = {_CERTIFICATES}\n"  # a proxy with a certificate of its own: the machine knows it
 

@@ -19,8 +19,8 @@ from closeknit.kube.backoff import Backoff
 FINALIZER = f"{GROUP}/never-set"  # kopf sets one only for handlers that we do not have
 # kopf waits 5 s for its own requests when it ends; nothing of ours runs any more by then.
 FAREWELL_S = 0.2
-# Nobody reads it: peering is off. Without it kopf looks for the user's name, which ends it in a Pod, where a user is a mere
-# number, and for the host's by DNS, which may take many seconds.
+# Only peering would use it, which is off. Without it kopf looks for the user's name, and ends where a user is a mere
+# number, as in a Pod; and for the host's name by DNS, which may take many seconds.
 IDENTITY = "closeknit-operator"
 BACKOFF = Backoff(first_s=0.5, longest_s=30.0)
 
