@@ -147,6 +147,10 @@ bench-admission: control-plane ## A gang of 512 nodes from apply to its last bou
 images: environment ## Build the images of operator and agent with buildah, without a registry; say where they are, and their sizes
 	@$(HARNESS) harness.images
 
+.PHONY: walk
+walk: control-plane node-programs ## What an administrator does with the installed chart, and how long each step takes; needs root
+	@$(HARNESS) harness.node.walk
+
 .PHONY: bench-recovery
 bench-recovery: control-plane ## How soon closeknit is back after something has died (half an hour): one JSON line
 	@$(HARNESS) bench.recovery
