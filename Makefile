@@ -141,7 +141,7 @@ images: environment ## Build the images of operator and agent with buildah, with
 	@$(HARNESS) harness.images
 
 .PHONY: bench-recovery
-bench-recovery: control-plane ## How soon closeknit is back after something has died (half an hour): one JSON line
+bench-recovery: control-plane ## How soon closeknit is back after something has died (an hour and a half): one JSON line
 	@$(HARNESS) bench.recovery
 
 .PHONY: clean
