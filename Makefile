@@ -152,7 +152,7 @@ walk: control-plane node-programs ## What an administrator does with the install
 	@$(HARNESS) harness.node.walk
 
 .PHONY: bench-recovery
-bench-recovery: control-plane ## How soon closeknit is back after something has died (half an hour): one JSON line
+bench-recovery: control-plane ## How soon closeknit is back after something has died (an hour and a half): one JSON line
 	@$(HARNESS) bench.recovery
 
 .PHONY: clean
