@@ -189,6 +189,15 @@ class UnfitNode(Wire):
     """Hash of its labels, taints, resources and topology then: once they are others, the job may go there again."""
 
 
+class BlamedDevice(Wire):
+    """A node, or one GPU of it, that ended a run."""
+
+    node: Name
+    """Name of the node."""
+    gpu: Uuid | None = None
+    """UUID of the GPU; absent: the node."""
+
+
 class Phases(Wire):
     """Where the time from a fault to the next run went, in whole seconds, which add up to the time between the two."""
 
@@ -246,6 +255,8 @@ class EndedAttempt(Wire):
     unfit: Annotated[list[UnfitNode], Field(max_length=16)] | None = None
     """Nodes, or GPUs of them, that were not given to its Pods: the job avoids each until the node changes, for ten
     minutes at most."""
+    blamed: Annotated[list[BlamedDevice], Field(max_length=16)] | None = None
+    """Nodes and GPUs that ended the run: one that ends two within seven days is placed last. Absent where none did."""
 
 
 class LostTime(Wire):

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from closeknit.api.names import ConditionReason, GpuReason
 from closeknit.api.nodetopology import PortState
-from closeknit.api.trainingjob_status import Binding
+from closeknit.api.trainingjob_status import Binding, BlamedDevice
 from closeknit.cluster.booking.booking import BookingShare
 from closeknit.cluster.node.node import NodeView
 from closeknit.cluster.objects.fault import FaultKind
@@ -91,6 +91,17 @@ def unfit(ill: Iterable[IllDevice]) -> Unfit:
         else:
             whole.add(node)
     return MappingProxyType({**devices, **dict.fromkeys(sorted(whole), ())})
+
+
+def blamed(ill: Iterable[IllDevice]) -> tuple[BlamedDevice, ...]:
+    """What is to blame for an end by these: a GPU, or its node where more of it is ill, or a NIC is."""
+    by_node: dict[str, list[IllDevice]] = {}
+    for each in ill:
+        by_node.setdefault(each.share.node, []).append(each)
+    return tuple(
+        BlamedDevice(node=node, gpu=(found[0].uuid or None) if len(found) == 1 else None)
+        for node, found in sorted(by_node.items())
+    )
 
 
 def words(ill: Sequence[IllDevice]) -> str:

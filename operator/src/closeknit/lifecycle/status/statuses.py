@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from closeknit.api.names import ConditionReason, ConditionType, EndReason, JobKey, PendingReason
 from closeknit.api.objects import ObjectMeta, TrainingJob
 from closeknit.api.trainingjob_status import (
+    BlamedDevice,
     EndedAttempt,
     EnvironmentStatus,
     Exit,
@@ -74,6 +75,8 @@ class EndFacts:
     """When it happened, by a node's clock; None where that is not known."""
     charges: tuple[datetime, ...] | None = None
     """When charged restarts were that still count, this one among them; None where it is not charged."""
+    blamed: tuple[BlamedDevice, ...] = ()
+    """Nodes and GPUs that ended the run."""
 
 
 NO_FACTS = EndFacts()
@@ -88,6 +91,7 @@ class Following(Enum):
 
 
 KEPT_ATTEMPTS = 10  # of status.attempts, as its schema bounds it
+KEPT_BLAMED = 16  # nodes and GPUs of one of them, likewise
 ATTEMPT_MESSAGE_MAX_LENGTH = 1024  # of the message of one of them
 BEING_STARTED = "its Pods are being started"
 
@@ -537,6 +541,7 @@ def _ended(
         phases=None if follows is None else detected(fault, now, is_decided=follows is not Following.ANEW),
         exits=list(facts.exits) or None,
         unfit=unfit,
+        blamed=list(facts.blamed[:KEPT_BLAMED]) or None,
     )
     cost = at_end(job.status, job.spec.gpus, fault)
     return {"attempts": [*job.status.attempts, ended][-KEPT_ATTEMPTS:], "cost": cost}

@@ -70,8 +70,8 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     alone = with_own_gpus_free(job, case.pods, room.cluster).without(away.devices)
     found = NONE if not_replaced(alone, asked, shares) else walk.questions.replaced(asked, shares, alone)
     if found.placement is not None:
-        return _booked(found.placement, job, room)
-    whole = walk.questions.placed(asked, alone.with_job(_unbooked(job)))
+        return _booked(_past_lemons(found.placement, asked, shares, alone, walk), job, room)
+    whole = _elsewhere(asked, alone.with_job(_unbooked(job)), walk)
     if news and whole is None:  # nobody else could use the node now, and it may be ready again in a moment
         return Outcome(Hold(as_it_is), until=ended + HELD_FOR, is_settled=False)
     if all(share.lost for share in shares):
@@ -92,6 +92,23 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
         return Outcome(verdict, until=asked_again_at(until, away.until), is_settled=False, scene=room.scene)
     after = room.less(room.cluster.with_job(_holding(job, verdict.shares)))
     return Outcome(verdict, until=until, is_settled=False, room=after)
+
+
+def _past_lemons(
+    found: Placement, asked: Request, shares: Sequence[BookingShare], alone: Cluster, walk: Walk
+) -> Placement:
+    """The gang with the fewest lemons in place of its lost nodes."""
+
+    def ask(request: Request, cluster: Cluster) -> Placement | None:
+        return walk.questions.replaced(request, shares, cluster).placement
+
+    return walk.lemons.with_fewest(found, asked, alone, ask, [share.node for share in shares if not share.lost])
+
+
+def _elsewhere(asked: Request, cluster: Cluster, walk: Walk) -> Placement | None:
+    """Where the whole gang would go."""
+    found = walk.questions.placed(asked, cluster)
+    return found and walk.lemons.with_fewest(found, asked, cluster, walk.questions.placed)
 
 
 def _booked(placement: Placement, job: TrainingJob, room: Room) -> Outcome:
