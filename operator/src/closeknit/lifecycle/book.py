@@ -7,7 +7,15 @@ from closeknit.api.names import INDEX_LABEL, EventAction, EventReason
 from closeknit.api.objects import TrainingJob
 from closeknit.api.text.opaque import short
 from closeknit.api.trainingjob_status import EnvironmentStatus, PlacementStatus, TrainingJobStatus
-from closeknit.cluster.booking.booking import Booking, BookingShare, assignments, encoded, names, server_share
+from closeknit.cluster.booking.booking import (
+    Booking,
+    BookingShare,
+    assignments,
+    encoded,
+    encoded_spares,
+    names,
+    server_share,
+)
 from closeknit.cluster.booking.parameter_servers import dealt
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.job_volumes import Volumes, sources
@@ -177,6 +185,7 @@ def _placement_status(job: TrainingJob, placement: Placement) -> PlacementStatus
         nodes=told.nodes,
         packed=told.packed,
         parameter_servers=told.parameter_servers,
+        spares=encoded_spares(tuple(map(booked_share, placement.spares))),
         levels=dict(placement.levels) or None,
         predicted_bus_bandwidth_gb_s=_rounded(placement.predicted_bus_bandwidth_gb_s),
         ideal_bus_bandwidth_gb_s=_rounded(placement.ideal_bus_bandwidth_gb_s),

@@ -259,6 +259,13 @@ def test_a_lemon_that_it_has_to_take_is_warned_of(tmp_path: Path) -> None:
     assert both["warnings"][0].endswith(", and nothing else has room")
 
 
+def test_spare_nodes_are_planned_and_too_few_of_them_warned_of(tmp_path: Path) -> None:
+    objects = [each for number in range(1, 5) for each in (node(f"gpu-{number}"), node_topology(f"gpu-{number}"))]
+    found = plan(tmp_path, asked(gpus=16, spares=3), *objects)
+    assert [each["name"] for each in found["placement"]["spares"]] == ["gpu-3", "gpu-4"]
+    assert found["warnings"] == ["spares: 2 of 3: no more nodes like its own are free near them"]
+
+
 def test_settings_that_undo_the_placement_are_warned_of(tmp_path: Path) -> None:
     command = ["bash", "-c", "torchrun --nnodes=1:4 --rdzv_backend=etcd train.py"]
     env = [{"name": "NCCL_ALGO", "value": "Ring"}]

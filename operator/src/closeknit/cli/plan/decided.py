@@ -305,7 +305,11 @@ def placed(found: Sitting) -> Placed:
         waits_first=found.waits_first,
         over_tcp=over_tcp(made) if made is not None else None,
         lacks=degradation(made, found.cluster) if made is not None else None,
-        warnings=(*(map(str, environment(made, 0).warnings) if made is not None else ()), *_lemons(found)),
+        warnings=(
+            *(map(str, environment(made, 0).warnings) if made is not None else ()),
+            *_lemons(found),
+            *_too_few_spares(found),
+        ),
         booked=found.booked,
         unknown_preference=unknown_preference(found.job.spec, found.cluster),
         unchecked=() if found.cluster.volumes_are_known else tuple(map(_not_told_of, _claims(found.job))),
@@ -317,6 +321,13 @@ def _lemons(found: Sitting) -> Iterator[str]:
     now = found.cluster.now
     taken = () if now is None else lemons_of(found.placement, found.cluster, now)
     yield from (f"{lemon.words}, and nothing else has room" for lemon in taken)
+
+
+def _too_few_spares(found: Sitting) -> Iterator[str]:
+    """How many spare nodes it has, where it asks for more."""
+    has, wanted = len(found.placement.spares or ()), found.job.spec.spares
+    if has < wanted:
+        yield f"spares: {has} of {wanted}: no more nodes like its own are free near them"
 
 
 def _not_told_of(claim: str) -> str:

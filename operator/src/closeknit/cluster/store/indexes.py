@@ -78,9 +78,9 @@ def _booked_on(job: JobKey, booked: BookedNeeds) -> Iterable[tuple[str, BookedSh
     held = booked.booking
     wanted = {
         (resource, nics): with_nics(booked.needs, resource, nics)
-        for resource, nics in {(share.rdma_resource, len(share.nics)) for share in held.shares}
+        for resource, nics in {(share.rdma_resource, len(share.nics)) for share in (*held.shares, *held.spares)}
     }
-    for position, share in enumerate(held.shares):
+    for position, share in enumerate((*held.shares, *held.spares)):
         if share.lost:
             continue
         role, index = (Role.WORKER, position) if share.server is None else (Role.PARAMETER_SERVER, share.server)

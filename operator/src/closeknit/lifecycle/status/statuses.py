@@ -153,7 +153,7 @@ def decided(job: StoredJob, status: TrainingJobStatus, now: datetime) -> Trainin
     placed = found(status.conditions, ConditionType.PLACED)
     if status.placement is None or placed is None or placed.status != "True" or placed.reason == ConditionReason.BOOKED:
         return status
-    said = Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(status.placement))
+    said = Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(job, status.placement))
     conditions = observed(status.conditions, [said], generation=job.metadata.generation, now=now)
     return status.model_copy(update={"conditions": conditions})
 
@@ -187,7 +187,7 @@ def booked(
         job,
         now,
         _accepted(unknown),
-        Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(placement)),
+        Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(job, placement)),
         Observation(ConditionType.PLACEMENT_VERIFIED, None, ConditionReason.NOT_BOUND, "its Pods are not bound yet"),
         Observation(ConditionType.RUNNING, False, ConditionReason.STARTING, BEING_STARTED),
         *_degraded(job, lacks),
@@ -266,7 +266,7 @@ def restarting(
         words = f"attempt {number} ended: {message}"
         placed = Observation(ConditionType.PLACED, False, ConditionReason.RESTARTING, words)
     else:
-        placed = Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(placement))
+        placed = Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(job, placement))
     return _next(
         job,
         now,
@@ -513,8 +513,17 @@ def _accepted(unknown: str | None) -> Observation:
     return Observation(ConditionType.ADMITTED, True, reason, unknown or "")
 
 
-def _booked_on(placement: PlacementStatus) -> str:
-    return f"booked on {names([node.name for node in assignments(placement)])}"
+def _booked_on(job: StoredJob, placement: PlacementStatus) -> str:
+    told, wanted = f"booked on {names([node.name for node in assignments(placement)])}", _spares_wanted(job)
+    spare = [node.name for node in placement.spares or ()]
+    if not (wanted or spare):
+        return told
+    few = "" if len(spare) >= wanted else f", {len(spare)} of {wanted}: no more nodes like its own were free near them"
+    return f"{told}; spare: {names(spare) if spare else 'none'}{few}"
+
+
+def _spares_wanted(job: StoredJob) -> int:
+    return job.spec.spares if isinstance(job, TrainingJob) else 0
 
 
 def _ended(

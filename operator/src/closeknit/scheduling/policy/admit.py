@@ -18,6 +18,7 @@ from closeknit.placement.candidates.node_filter import meets
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
 from closeknit.scheduling.policy.patience import asked_again_at
+from closeknit.scheduling.policy.spares import with_spares
 from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.queue.entries import NOT_ASKED, Case, Outcome, RequestShape
 from closeknit.scheduling.queue.room import Room
@@ -64,6 +65,7 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
     again = asked_again_at(patience, away.until)
     if (cannot := _cannot_be_made(case, answer, shape, again, room)) is not None:
         return cannot
+    answer = with_spares(job, answer, shape.request, alone, walk)
     booked = room.less(room.cluster.with_job(assumed(job, answer)), is_trial=may_be_refused)
     return Outcome(Book(answer), shape, is_settled=False, room=booked)
 

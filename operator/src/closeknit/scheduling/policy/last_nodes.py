@@ -51,10 +51,21 @@ class LastNodes:
             tried = (fits + most + 1) // 2
         return best
 
+    def without(self, asked: Request, cluster: Cluster) -> tuple[Request, Cluster]:
+        """The request and the cluster without any lemon."""
+        if not self.worst_first:
+            return asked, cluster
+        nodes = frozenset(each.node for each in self.worst_first if each.gpu is None)
+        return _past(asked, nodes), cluster.without(_devices(self.worst_first, nodes))
+
 
 def _without(asked: Request, cluster: Cluster, shunned: Sequence[Lemon], ask: Asked) -> Placement | None:
     nodes = frozenset(each.node for each in shunned if each.gpu is None)
-    return ask(replace(asked, avoided=asked.avoided | nodes), cluster.without(_devices(shunned, nodes)))
+    return ask(_past(asked, nodes), cluster.without(_devices(shunned, nodes)))
+
+
+def _past(asked: Request, nodes: frozenset[str]) -> Request:
+    return replace(asked, avoided=asked.avoided | nodes)
 
 
 def _devices(shunned: Sequence[Lemon], nodes: frozenset[str]) -> Mapping[str, frozenset[str]]:
