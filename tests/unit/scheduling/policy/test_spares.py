@@ -68,7 +68,7 @@ def test_they_are_held_near_without_pods_and_nobody_else_gets_them(kind: Any) ->
     assert (nodes(story), spares(story)) == (["gpu-1", "gpu-2"], ["gpu-3"])
     assert story.pods() == ["train-a1-worker-00000", "train-a1-worker-00001"]
     assert placed(story) == "booked on gpu-1, gpu-2; spare: gpu-3"
-    (spare,) = placement(story).spares or ()
+    (spare,) = placement(story).spares or []
     assert (spare.gpus, spare.ranks) == (list(range(8)), "")
     story.add(training_job("other", spec={"gpus": 8}))
     run(story)
@@ -156,5 +156,5 @@ def test_a_lemon_is_no_spare() -> None:
 
 def test_a_part_of_a_node_has_parts_of_nodes_as_spares() -> None:
     story = with_job(site(dra_node, nodes=2), spares=1, gpus=4)
-    (spare,) = placement(story).spares or ()
+    (spare,) = placement(story).spares or []
     assert (nodes(story), spare.name, len(spare.gpus)) == (["gpu-1"], "gpu-2", 4)

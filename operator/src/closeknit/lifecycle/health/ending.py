@@ -127,9 +127,13 @@ def node_changed(attempt: Attempt, lost: Lost) -> Plan:
 
 
 def node_lost(attempt: Attempt, dead: Mapping[str, str]) -> Plan:
-    """The end if nodes of the gang are dead, each with the words about it."""
+    """The end if nodes of the gang are dead, each with the words about it. It was when they gave no sign of life any
+    more, and not when that had lasted long enough: the others have waited for them since."""
     more = f"; {count(len(dead) - 1, 'node')} more likewise" if len(dead) > 1 else ""
-    facts = EndFacts(blamed=_there(attempt, dead))
+    views = (attempt.subject.cluster.nodes.get(node) for node in dead)
+    quiet_s = max((view.silence.quiet for view in views if view is not None and view.silence is not None), default=0)
+    fault = attempt.subject.now - timedelta(seconds=quiet_s) if quiet_s else None
+    facts = EndFacts(fault=fault, blamed=_there(attempt, dead))
     return end(attempt, EndReason.NODE_LOST, f"{next(iter(dead.values()))}{more}", unfit=whole(dead), facts=facts)
 
 
