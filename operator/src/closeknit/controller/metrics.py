@@ -195,9 +195,12 @@ class Metrics:
         if last is not None and (status.restarts or 0) > (before.restarts or 0):
             self._restarts.labels(_end(last.reason), "true" if last.in_place else "false").inc()
         was = before.attempts[-1].phases if before.attempts else None
+        was_stepped = was is not None and was.first_step is not None
         if last is not None and last.phases is not None and last.phases.start and not (was is not None and was.start):
             for phase, length in last.phases.wire().items():
                 self._phases.labels(phase).observe(duration_s(length))
+        elif last is not None and last.phases is not None and (step := last.phases.first_step) and not was_stepped:
+            self._phases.labels("firstStep").observe(duration_s(step))
         if status.cost is not None and status.cost is not before.cost:
             known = before.cost.lost_gpu_seconds if before.cost is not None else {}
             for reason, lost in status.cost.lost_gpu_seconds.items():

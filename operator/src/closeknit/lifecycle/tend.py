@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from closeknit.api.names import ConditionReason, ConditionType, EventAction, EventReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.pods.gang_runs import first_step_at
 from closeknit.cluster.pods.pod import Pod
 from closeknit.cluster.pods.symptoms import without_devices
 from closeknit.launch.environment.environment import environment
@@ -232,14 +233,22 @@ def _seen(attempt: Attempt) -> _Seen:
 
 def _launch(attempt: Attempt) -> Launch:
     """When the gang's Pods came, for the moment when all of them run."""
+    stepped = _first_step(attempt)
     if attempt.runs:
-        return Launch()
+        return Launch(stepped=stepped)
     now = attempt.subject.now
     scheduled = (pod.condition("PodScheduled") for pod in attempt.present)
     told = (each.last_transition_time or "" for each in scheduled if each is not None and each.status == "True")
     made = [at for pod in attempt.present if (at := later(pod.created, None, now)) is not None]
     bound = [at for each in told if (at := later(each, None, now)) is not None]
-    return Launch(min(made, default=None), max(bound, default=None))
+    return Launch(min(made, default=None), max(bound, default=None), stepped)
+
+
+def _first_step(attempt: Attempt) -> datetime | None:
+    """When progress was first seen in this run, by node rank 0's sidecar; None where it does not tell."""
+    placement, pod = attempt.subject.job.status.placement, attempt.pods[0]
+    run = 0 if placement is None or placement.run is None else placement.run
+    return None if pod is None else first_step_at(pod, run)
 
 
 def _runs_again(attempt: Attempt, status: TrainingJobStatus) -> Notice | None:

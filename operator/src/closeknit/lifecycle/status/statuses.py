@@ -41,6 +41,7 @@ from closeknit.lifecycle.status.lost_time import (
     is_taken_back,
     ran,
     runs_again,
+    steps_again,
 )
 from closeknit.lifecycle.status.pending import traits
 from closeknit.placement.values.sentences import count
@@ -230,6 +231,7 @@ def running(
     if not is_true(job.status.conditions, ConditionType.RUNNING):
         changes["attempts"] = runs_again(job.status, launch, now)
         changes["cost"] = at_run(job.status, job.spec.gpus, now)
+    changes["attempts"] = steps_again(changes.get("attempts", job.status.attempts), launch, now)
     return _next(job, now, observation, verified, *found, **changes)
 
 
