@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from math import inf
 
 from closeknit.api.names import ConditionReason, ConditionType, EventAction, EventReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
@@ -222,6 +223,8 @@ def _seen(attempt: Attempt) -> _Seen:
     was_ill = degraded is not None and degraded.reason in _TOLD_EARLY
     is_told = degraded is not None and degraded.status == "True" and (was_ill or not is_early)
     hangs = hung_gang.told(attempt)
+    if hangs is None and (until := device_health.silent_until(attempt, ill)) is not None:
+        return _Seen(pause_s=min(seconds_until(until, subject.now), inf if pause_s is None else pause_s))
     lacks = [each for each in (hangs, ill, slower, idle, shown) if each is not None]
     if not lacks and not is_told and not subject.answers.sidecar_refused:
         return _Seen(pause_s=pause_s)
