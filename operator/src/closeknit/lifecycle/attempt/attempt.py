@@ -182,8 +182,8 @@ class Attempt:
     def gang(self) -> Gang | Lost:
         """The input of launch for its children."""
         subject = self.subject
-        # The rest of them is to be like those that kubelets tell of.
-        are_made = [pod.restarts_in_place for pod in self.present if pod.containers]
+        # The rest of them is to be like those that are there.
+        are_made = [bool(pod.settings) for pod in self.present]
         return launched_gang.gang(
             subject.job,
             self.booking,
