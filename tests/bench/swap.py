@@ -7,6 +7,7 @@ the audit log.
 """
 
 import asyncio
+import json
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -50,6 +51,7 @@ def _swapped(bed: Bed, rank: int) -> Mapping[str, float]:
     cluster = bed.cluster
     lost = f"train-a1-worker-{rank:05d}"
     node = cluster.get("pod", lost, bed.namespace)["spec"]["nodeName"]
+    _kill(bed, node, lost)
     before = len(bed.writes())
     cluster.patch("node", node, {"spec": {"taints": [TAINT]}})
     new = f"{lost}-r1"
@@ -60,9 +62,7 @@ def _swapped(bed: Bed, rank: int) -> Mapping[str, float]:
     told = bed.writes()[before:]
     print(Counter(f"{each.verb} {each.resource}" for each in told), file=sys.stderr, flush=True)
     every = cluster.audit_events()
-    tainted = next(
-        each for each in every if each.resource == "nodes" and each.name == node and each.user != USER and each.at
-    )
+    tainted = next(each for each in every if each.resource == "nodes" and _taints(each, node))
     bound = next(each for each in every if each.subresource == "binding" and each.name == new)
     return {
         "swap_gang_nodes": float(len(bed.job()["status"]["placement"]["nodes"])),
@@ -72,9 +72,24 @@ def _swapped(bed: Bed, rank: int) -> Mapping[str, float]:
     }
 
 
+def _kill(bed: Bed, node: str, pod: str) -> None:
+    """Nobody hears of its kubelet any more, which never confirms that the Pod is gone."""
+    bed.change("pod", pod, {"metadata": {"finalizers": ["test.example/kubelet"]}})
+    bed.cluster.kubectl("annotate", "node", node, "kwok.x-k8s.io/node-")
+    condition = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "stopped"}
+    patch = json.dumps({"status": {"conditions": [condition]}})
+    bed.cluster.kubectl("patch", "node", node, "--subresource=status", "--type=strategic", f"--patch={patch}")
+
+
 def _phase(bed: Bed, pod: str) -> str:
     found = [each["status"].get("phase", "") for each in bed.all("pods") if each["metadata"]["name"] == pod]
     return str(found[0]) if found else ""
+
+
+def _taints(event: AuditEvent, node: str) -> bool:
+    """Whether it is the write by which this node is out of service."""
+    spec = event.body.get("spec") if event.name == node and isinstance(event.body, dict) else None
+    return bool(spec) and TAINT in (spec.get("taints") or ()) and event.verb == "patch"
 
 
 def _is_told(written: Sequence[AuditEvent]) -> bool:
