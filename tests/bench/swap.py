@@ -18,7 +18,7 @@ from harness.audit import AuditEvent
 from harness.gang_kubelets import OPTIONS, RESTARTS, allow_restarts_in_place, begin_run
 from harness.install import free_port, install, start_operator
 from harness.local_cluster import LocalCluster
-from harness.operator_bed import USER, Bed
+from harness.operator_bed import Bed
 
 GANG, SPARE = 512, 16
 TAINT = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
@@ -88,8 +88,8 @@ def _phase(bed: Bed, pod: str) -> str:
 
 def _taints(event: AuditEvent, node: str) -> bool:
     """Whether it is the write by which this node is out of service."""
-    spec = event.body.get("spec") if event.name == node and isinstance(event.body, dict) else None
-    return bool(spec) and TAINT in (spec.get("taints") or ()) and event.verb == "patch"
+    spec = (event.body.get("spec") or {}) if isinstance(event.body, dict) else {}
+    return event.name == node and event.verb == "patch" and TAINT in (spec.get("taints") or ())
 
 
 def _is_told(written: Sequence[AuditEvent]) -> bool:

@@ -44,6 +44,8 @@ class Settings(NamedTuple):
     """How many Pods had its place before it: then it joins a gang that is there."""
     replaced: Mapping[int, int] = {}
     """The same of the other members, as far as it is not 0, when this Pod was made; told to a meeting point alone."""
+    probe_port: int | None = None
+    """Where a kubelet's probe is answered in a Pod that is not node rank 0's; None: nowhere."""
 
     @property
     def is_meeting_point(self) -> bool:
@@ -75,10 +77,12 @@ class Settings(NamedTuple):
                 restarts_hung=given.get("onHang") == "Restart",
                 replacement=int(given.get("replacement", 0)),
                 replaced={int(index): int(number) for index, number in others.items()},
+                probe_port=int(given["probePort"]) if "probePort" in given else None,
             )
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"{VARIABLE} is not what closeknit's operator writes: {error}") from None
+        ports = (settings.port, settings.port if settings.probe_port is None else settings.probe_port)
         is_member = 0 <= settings.index < settings.size <= LARGEST_GANG and settings.replacement >= 0
-        if not (is_member and 0 < settings.port < 65536 and settings.key):
+        if not (is_member and all(0 < port < 65536 for port in ports) and settings.key):
             raise ValueError(f"{VARIABLE} names no member of a gang")
         return settings

@@ -158,9 +158,13 @@ def node_changed(attempt: Attempt, lost: Lost) -> Plan:
 
 
 def node_lost(attempt: Attempt, dead: Mapping[str, str]) -> Plan:
-    """The end if nodes of the gang are dead, each with the words about it."""
+    """The end if nodes of the gang are dead, each with the words about it. It was when they gave no sign of life any
+    more, and not when that had lasted long enough: the others have waited for them since."""
     more = f"; {count(len(dead) - 1, 'node')} more likewise" if len(dead) > 1 else ""
-    return end(attempt, EndReason.NODE_LOST, f"{next(iter(dead.values()))}{more}", unfit=whole(dead))
+    views = (attempt.subject.cluster.nodes.get(node) for node in dead)
+    quiet_s = max((view.silence.quiet for view in views if view is not None and view.silence is not None), default=0)
+    facts = EndFacts(fault=attempt.subject.now - timedelta(seconds=quiet_s)) if quiet_s else NO_FACTS
+    return end(attempt, EndReason.NODE_LOST, f"{next(iter(dead.values()))}{more}", unfit=whole(dead), facts=facts)
 
 
 def claim_stays(attempt: Attempt, claim: ResourceClaim) -> Plan:

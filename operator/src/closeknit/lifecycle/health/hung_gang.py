@@ -1,9 +1,12 @@
 """A gang that hangs, by its sidecars: which rank holds it up, on which GPU of which node, and what is told of it."""
 
+from datetime import UTC, datetime
+
 from closeknit.api.names import ConditionReason
 from closeknit.cluster.pods.gang_runs import HangReport, HungRank, hang_report
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.status.degraded import Degradation
+from closeknit.lifecycle.status.statuses import NO_FACTS, EndFacts
 
 _TOLD = 4  # ranks in a message
 
@@ -23,6 +26,12 @@ def told(attempt: Attempt) -> Degradation | None:
         return None
     message = f"{words(attempt, found)}; restart.onHang: Restart would start it again"
     return Degradation(ConditionReason.HANGS, message)
+
+
+def facts(found: HangReport) -> EndFacts:
+    """Since when the gang hung."""
+    since = found.at - found.still_seconds
+    return EndFacts(fault=datetime.fromtimestamp(since, UTC)) if since > 0 else NO_FACTS
 
 
 def words(attempt: Attempt, found: HangReport) -> str:

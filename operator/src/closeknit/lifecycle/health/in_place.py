@@ -97,7 +97,7 @@ def restarted(attempt: Attempt) -> Plan | None:
     said = hung_gang.words(attempt, hung) if hung is not None else own_end(attempt, failed) if failed else _UNKNOWN
     if ill_devices(attempt):  # in new Pods it gets others
         return end(attempt, end_reason(symptom), said)
-    facts = end_facts(attempt, failed) if failed else NO_FACTS
+    facts = end_facts(attempt, failed) if failed else NO_FACTS if hung is None else hung_gang.facts(hung)
     code = trainers_exit_code(attempt, failed[0]) if failed else None
     judged, told, facts = judged_end(attempt, TABLE[symptom], said, facts, exit_code=code, runs=run - counted)
     if isinstance(judged, Fails):

@@ -109,10 +109,13 @@ def dead_nodes(attempt: Attempt) -> dict[str, str]:
 
 
 def _link(attempt: Attempt) -> GangLink:
-    """What node rank 0 says of the gang; unknown where its own kubelet is silent, and its words are old, and while a
-    Pod that it misses may not have started yet."""
-    teller = attempt.subject.cluster.nodes.get(attempt.shares[0].node)
-    if teller is None or teller.silence is not None:
-        return GangLink.UNKNOWN
-    link = gang_link(attempt.present)
+    """What the first teller whose kubelet is heard says of the gang; unknown while a Pod that it misses may not have
+    started yet."""
+    nodes = attempt.subject.cluster.nodes
+
+    def is_heard(name: str) -> bool:
+        view = nodes.get(name)
+        return view is not None and view.is_there and view.silence is None
+
+    link = gang_link(attempt.present, attempt.booking.workers, is_heard)
     return GangLink.UNKNOWN if link is GangLink.BROKEN and not attempt.runs else link
