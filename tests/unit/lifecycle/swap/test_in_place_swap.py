@@ -429,3 +429,36 @@ def test_the_job_is_suspended_during_a_swap() -> None:
     story.settle()
     assert placement(story).swapping is None
     assert f"train-a{story.status().attempt}-worker-00000" in story.pods()
+
+
+def test_where_the_last_pod_tells_late_that_it_runs_it_is_one_write_all_the_same() -> None:
+    """Kubelets of a large gang tell of one run for longer than a barrier takes."""
+    story = running()
+    die(story, nodes(story)[1])
+    story.settle()
+    story.run_all()
+    story.written.clear()
+    for pod in (FIRST, f"{SECOND}-r1", THIRD):
+        begins(story, pod, 1)
+        story.pass_time(8)
+        story.settle()
+    assert story.written == ["status Running"]
+    assert [each.reason for each in story.notices] == ["NodeLost"]
+
+
+def test_a_new_run_that_crashes_at_once_is_counted_apart() -> None:
+    story = running()
+    die(story, nodes(story)[1])
+    story.settle()
+    story.run_all()
+    staying = [FIRST, f"{SECOND}-r1", THIRD]
+    for pod in staying:
+        begins(story, pod, 1)
+    waits(story, FIRST)  # before the operator looks
+    begins(story, FIRST, 1)
+    story.settle()
+    story.pass_time(30)
+    for pod in staying:
+        begins(story, pod, 2, 3 if pod == FIRST else None)
+    story.settle()
+    assert ended(story) == [(1, "NodeLost", False), (1, "PodFailed", True)]

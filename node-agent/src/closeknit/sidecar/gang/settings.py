@@ -38,6 +38,9 @@ class Settings(NamedTuple):
     """Whether NCCL's RAS is asked for hangs, at node rank 0."""
     behind_s: float | None = None
     """The job's own deadline without progress; None for that of the code."""
+    tells_first_step: bool = False
+    """Whether node rank 0 tells when its trainer first touches its file in the first run of these Pods, too: they
+    follow others. In a later run it always does."""
     restarts_hung: bool = False
     """Whether a gang that hangs starts again; else it is only told."""
     replacement: int = 0
@@ -74,6 +77,7 @@ class Settings(NamedTuple):
                 final_codes=frozenset(map(int, given.get("finalCodes", ()))),
                 hears_ras=given.get("ras") is True,
                 behind_s=float(given["stallSeconds"]) if "stallSeconds" in given else None,
+                tells_first_step=given.get("firstStep") is True,
                 restarts_hung=given.get("onHang") == "Restart",
                 replacement=int(given.get("replacement", 0)),
                 replaced={int(index): int(number) for index, number in others.items()},

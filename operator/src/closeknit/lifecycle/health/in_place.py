@@ -5,6 +5,7 @@ however many Pods show it and in whatever order: it is counted once all Pods tel
 failed first is known.
 """
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -44,6 +45,7 @@ TOLD_WITHIN = timedelta(seconds=5)
 # The operator's own image is small, and most nodes have it; a registry that is away for a moment is not refused by it.
 PULLED_WITHIN = timedelta(seconds=60)
 _OURS = frozenset({SIDECAR_CONTAINER, BARRIER_CONTAINER})
+_STARTED = frozenset({"Running", "Succeeded"})  # phases
 _UNKNOWN = "its containers were started again in place, and no exit code is known"
 
 
@@ -95,9 +97,11 @@ def restarted(attempt: Attempt) -> Plan | None:
         failed = []
     symptom = Symptom.EXITED if hung is None else Symptom.HUNG
     said = hung_gang.words(attempt, hung) if hung is not None else own_end(attempt, failed) if failed else _UNKNOWN
+    blamed = () if hung is None else hung_gang.blamed(attempt, hung)
     if ill_devices(attempt):  # in new Pods it gets others
-        return end(attempt, end_reason(symptom), said)
+        return end(attempt, end_reason(symptom), said, facts=replace(NO_FACTS, blamed=blamed))
     facts = end_facts(attempt, failed) if failed else NO_FACTS if hung is None else hung_gang.facts(hung)
+    facts = replace(facts, blamed=blamed)
     code = trainers_exit_code(attempt, failed[0]) if failed else None
     judged, told, facts = judged_end(attempt, TABLE[symptom], said, facts, exit_code=code, runs=run - counted)
     if isinstance(judged, Fails):
@@ -123,7 +127,7 @@ def _joined_late(attempt: Attempt, reports: dict[str, RunReport], run: int) -> P
     """That new Pods have begun a run with the others is noted when all of them run; where that takes long, without
     it, so that what follows is counted as a restart of its own."""
     subject = attempt.subject
-    if joined(attempt) is None:
+    if joined(attempt) is None or attempt.phases <= _STARTED:
         return None
     last = max((let_go_at(pod) for pod in attempt.present if _is_in(pod, reports, run)), default=None)
     until = over_at(last, TOLD_WITHIN, subject.now)
