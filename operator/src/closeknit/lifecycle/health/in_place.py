@@ -86,10 +86,11 @@ def restarted(attempt: Attempt) -> Plan | None:
         return None
     if attempt.is_swapping:
         return _joined_late(attempt, reports, run)
-    if (until := _all_told_at(attempt, reports, run)) is not None and subject.now < until:
+    until = _all_told_at(attempt, reports, run)
+    if until is not None and subject.now < until:
         return subject.plan(wake_after_s=seconds_until(until, subject.now))
     found = sorted(_failures(attempt, reports, run), key=lambda each: each[0])
-    failed = by_others(attempt, [failure for _, failure in found])
+    failed = by_others(attempt, [failure for _, failure in found], runs_again=until is None)
     if failed and failed[0].row.blame is not Blame.JOB and (made := blameless(attempt, failed)) is not None:
         return made
     hung = next((report.hang for report in reports.values() if report.run == run and report.hang is not None), None)
