@@ -299,8 +299,8 @@ def with_shares(placement: PlacementStatus, shares: Sequence[BookingShare]) -> P
     held = {share.node for share in shares if not share.lost}
     left = [share for share in spares(placement) if held and share.node not in held]
     told = {**encoded(shares)._asdict(), "succeeded": succeeded or None, "lost": lost or None}
-    told["spares"] = encoded_spares(left)
-    return placement.model_copy(update={**told, "replaced": replacements(shares)})
+    told |= {"spares": encoded_spares(left), "replaced": replacements(shares)}
+    return placement.model_copy(update=told)
 
 
 def replacements(shares: Sequence[BookingShare]) -> dict[str, int] | None:

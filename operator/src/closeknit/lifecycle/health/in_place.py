@@ -47,6 +47,7 @@ TOLD_WITHIN = timedelta(seconds=5)
 PULLED_WITHIN = timedelta(seconds=60)
 _NO_RUN = -1
 _OURS = frozenset({SIDECAR_CONTAINER, BARRIER_CONTAINER})
+_STARTED = frozenset({"Running", "Succeeded"})  # phases
 _UNKNOWN = "its containers were started again in place, and no exit code is known"
 
 
@@ -87,10 +88,11 @@ def restarted(attempt: Attempt) -> Plan | None:
         return _joined_late(attempt, reports, run)
     if run <= counted:
         return None
-    if (until := _all_told_at(attempt, reports, run)) is not None and subject.now < until:
+    until = _all_told_at(attempt, reports, run)
+    if until is not None and subject.now < until:
         return subject.plan(wake_after_s=seconds_until(until, subject.now))
     found = sorted(_failures(attempt, reports, run), key=lambda each: each[0])
-    failed = by_others(attempt, [failure for _, failure in found])
+    failed = by_others(attempt, [failure for _, failure in found], runs_again=until is None)
     if failed and failed[0].row.blame is not Blame.JOB and (made := blameless(attempt, failed)) is not None:
         return made
     hung = next((report.hang for report in reports.values() if report.run == run and report.hang is not None), None)
@@ -133,7 +135,7 @@ def _joined_late(attempt: Attempt, reports: dict[str, RunReport], run: int) -> P
     """That new Pods have begun a run with the others is noted when all of them run; where that takes long, without
     it, so that what follows is counted as a restart of its own."""
     subject = attempt.subject
-    if joined(attempt) is None:
+    if joined(attempt) is None or attempt.phases <= _STARTED:
         return None
     last = max((let_go_at(pod) for pod in attempt.present if _is_in(pod, reports, run)), default=None)
     until = over_at(last, TOLD_WITHIN, subject.now)
