@@ -50,8 +50,8 @@ from closeknit.lifecycle.health.unschedulable import unschedulable
 from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.conditions import found, stated
 from closeknit.lifecycle.status.degraded import Degradation, degradation, harmed, together
-from closeknit.lifecycle.status.lost_time import Launch, phases_told
-from closeknit.lifecycle.status.pauses import is_between, later, restart_at
+from closeknit.lifecycle.status.lost_time import Launch, launch, phases_told
+from closeknit.lifecycle.status.pauses import is_between, restart_at
 from closeknit.lifecycle.swap.dead_nodes import dead_nodes
 from closeknit.lifecycle.writes.answers import TOLD_AGAIN
 from closeknit.lifecycle.writes.plan import Action, Notice, Plan
@@ -239,12 +239,7 @@ def _launch(attempt: Attempt) -> Launch:
     stepped = _first_step(attempt)
     if attempt.runs:
         return Launch(stepped=stepped)
-    now = attempt.subject.now
-    scheduled = (pod.condition("PodScheduled") for pod in attempt.present)
-    told = (each.last_transition_time or "" for each in scheduled if each is not None and each.status == "True")
-    made = [at for pod in attempt.present if (at := later(pod.created, None, now)) is not None]
-    bound = [at for each in told if (at := later(each, None, now)) is not None]
-    return Launch(min(made, default=None), max(bound, default=None), stepped)
+    return replace(launch(attempt.present, attempt.subject.now), stepped=stepped)
 
 
 def _first_step(attempt: Attempt) -> datetime | None:

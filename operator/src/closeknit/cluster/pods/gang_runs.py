@@ -132,6 +132,7 @@ class GangLink(Enum):
 
     WHOLE = "all Pods of the gang were heard within 10 s"
     BROKEN = "a Pod of the gang has not been heard for 10 s, or not yet"
+    WAITING = "its Pods wait for each other to begin again"
     UNKNOWN = "its Pods have no sidecar, or none that tells runs where a kubelet is heard"
 
 
@@ -154,8 +155,10 @@ def gang_link(pods: Iterable[Pod], workers: int, is_heard: Callable[[str], bool]
         pod = told.get(teller)
         if pod is None or not is_heard(pod.node or ""):
             continue
-        sidecar = next((each for each in pod.containers if each.name == SIDECAR_CONTAINER), None)
-        if sidecar is not None and sidecar.running:
+        running = {each.name: each for each in pod.containers if each.running}
+        if BARRIER_CONTAINER in running:
+            return GangLink.WAITING
+        if (sidecar := running.get(SIDECAR_CONTAINER)) is not None:
             return GangLink.WHOLE if sidecar.is_ready else GangLink.BROKEN
     return GangLink.UNKNOWN
 
