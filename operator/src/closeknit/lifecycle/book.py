@@ -13,6 +13,7 @@ from closeknit.cluster.booking.booking import (
     assignments,
     encoded,
     encoded_spares,
+    gpu_digest,
     names,
     server_share,
 )
@@ -174,6 +175,7 @@ def booked_share(share: Share) -> BookingShare:
         nics=share.nics,
         rdma_resource=share.rdma_resource,
         topology_generation=share.topology_generation,
+        gpu_digest="" if share.mig_device else gpu_digest(share.uuids),
         mig_device=share.mig_device,
     )
 
