@@ -15,6 +15,7 @@ from closeknit.cluster.booking.booking import (
     decoded,
     encoded,
     encoded_spares,
+    gpu_digest,
     names,
     replacements,
     server_share,
@@ -235,6 +236,7 @@ def booked_share(share: Share) -> BookingShare:
         nics=share.nics,
         rdma_resource=share.rdma_resource,
         topology_generation=share.topology_generation,
+        gpu_digest="" if share.mig_device else gpu_digest(share.uuids),
         mig_device=share.mig_device,
     )
 
