@@ -38,11 +38,19 @@ class LocalNode:
     site: Site
 
     def __init__(
-        self, cluster: LocalCluster, name: str, number: int, *, host_folders: Mapping[str, Path] | None = None
+        self,
+        cluster: LocalCluster,
+        name: str,
+        number: int,
+        *,
+        host_folders: Mapping[str, Path] | None = None,
+        default_runtime: str | None = None,
     ) -> None:
-        """`number` tells the nodes of a cluster apart, from 1; `host_folders` as harness.node.host_python has."""
+        """`number` tells the nodes of a cluster apart, from 1; `host_folders` as harness.node.host_python has. A Pod
+        that names no RuntimeClass sees them, too, unless `default_runtime` is another."""
         self._cluster = cluster
         self._host_folders = host_folders or {}
+        self._default_runtime = default_runtime or (programs.HOST_RUNTIME if host_folders else programs.PLAIN_RUNTIME)
         cgroup = f"{cluster.directory.name}-{name}"
         self.site = Site(name, number, cluster.switch, cgroup)
         self.folder = cluster.directory.with_name(cgroup)
@@ -57,7 +65,14 @@ class LocalNode:
             for inner in ("logs", programs.POD_LOGS, programs.REPORTS, "var/lib", "var/log", "cdi"):
                 (self.folder / inner).mkdir(parents=True)
             stack.callback(remove, self.folder)  # for when its supervisor was killed, else it has done it
-            programs.write_files(self.folder, self.site, self._cluster.authority, self._programs, self._host_folders)
+            programs.write_files(
+                self.folder,
+                self.site,
+                self._cluster.authority,
+                self._programs,
+                self._host_folders,
+                self._default_runtime,
+            )
             command = [sys.executable, "-I", "-S", str(INSIDE), str(self.folder), json.dumps(asdict(self.site))]
             self._inside = stack.enter_context(_inside(command))
             self._start_node()

@@ -442,7 +442,8 @@ def test_a_hang_is_told_once_and_so_is_its_end(lone: Pod, ras: Ras) -> None:
     words = told(lone)
     assert words["run"] == 0
     (hung,) = words["hang"]["ranks"]
-    assert (hung["local"], hung["host"], words["hang"]["silent"]) == (1, "127.0.0.1", True)
+    assert (hung["local"], hung["index"], words["hang"]["silent"]) == (1, 0, True), "a gang of one Pod has no addresses"
+    assert abs(words["hang"]["at"] - time.time()) < 60
     time.sleep(2.5)
     assert lone.runs_on, "it was told"
     ras.counts = [ras.counts[0], ras.counts[0]]
@@ -493,6 +494,23 @@ def test_a_trainer_that_no_longer_touches_its_file_has_stalled(tmp_path: Path) -
     assert (words["hang"]["stalled"], words["run"]) == (0, 0)
     (pod.folder / "progress").touch()
     assert told(pod)["hang"] is None
+    pod.kill()
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_the_first_touch_is_told_once_in_a_run_that_follows_another(tmp_path: Path, follows: bool) -> None:
+    pod = Pod(tmp_path / "0", 0, 1, free_port(), stallSeconds=60, **dict[str, Any](firstStep=True if follows else None))
+    pod.start()
+    assert pod.run == 0
+    (pod.folder / "progress").touch()
+    began = time.time()
+    if follows:
+        words = told(pod)
+        assert (words["run"], words["hang"]) == (0, None)
+        assert abs(words["firstStep"] - began) < 2
+        (pod.folder / "progress").touch()
+    time.sleep(1)
+    assert pod.runs_on
     pod.kill()
 
 
