@@ -90,6 +90,8 @@ def run(  # noqa: PLR0913 -- one argument for each option
         Path | None,
         typer.Option(help="Serve by HTTPS with tls.crt and tls.key of this folder, which may be renewed."),
     ] = None,
+    log_format: Annotated[logs.LogFormat, typer.Option(help="How a log entry is written.")] = logs.LogFormat.PLAIN,
+    log_level: Annotated[logs.LogLevel, typer.Option(help="The least that is logged.")] = logs.LogLevel.INFO,
 ) -> None:
     """Measure this node again and again, and publish what changed as Node labels and a NodeTopology."""
     if context.invoked_subcommand is not None:
@@ -107,7 +109,7 @@ def run(  # noqa: PLR0913 -- one argument for each option
         _refuse(error)
     # Nothing is left to be done: what was published stays. Not even a driver that hangs may delay the end.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    logs.configure("plain")
+    logs.configure(log_format, log_level)
     try:
         asyncio.run(_run_all(members, interval, address, metrics_certificate))
     except KeyboardInterrupt:

@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the operator until it is told to end. Gives 0 then, 1 after a failure, 2 if it cannot even begin."""
     options = _parser().parse_args(arguments)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on it ends in order
-    logs.configure(options.log_format)
+    logs.configure(logs.LogFormat(options.log_format), logs.LogLevel(options.log_level))
     if options.kubeconfig is not None:
         if not options.kubeconfig.is_file():
             print(f"closeknit-operator: --kubeconfig {options.kubeconfig}: no such file", file=sys.stderr)
@@ -118,7 +118,11 @@ def _parser() -> argparse.ArgumentParser:
         help="show closeknit_rank_info, which has names of jobs and namespaces, while there are at most so many ranks "
         "(default %(default)s); 0: never",
     )
-    parser.add_argument("--log-format", choices=sorted(logs.FORMATTERS), default="plain", help="default %(default)s")
+    formats, levels = ([each.value for each in kind] for kind in (logs.LogFormat, logs.LogLevel))
+    parser.add_argument("--log-format", choices=formats, default="plain", help="default %(default)s")
+    parser.add_argument(
+        "--log-level", choices=levels, default="info", help="the least that is logged; default %(default)s"
+    )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('closeknit')}")
     return parser
 
