@@ -15,7 +15,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.chart import CHART, NAMESPACE
+from harness.build import ensure_built
+from harness.chart import CHART, NAMESPACE, render
 from harness.dashboards import BOARDS
 from harness.install import OPERATOR, free_port, start_operator
 from harness.local_cluster import is_running
@@ -90,16 +91,21 @@ def token(bed: Bed, name: str, *, may_read: bool) -> str:
 
 
 def configuration(folder: Path, ports: dict[str, int], scraper: str, stranger: str) -> Path:
-    """As the chart's ServiceMonitor comes to."""
+    """As the chart's ServiceMonitor comes to, for a Prometheus whose own token is in a file."""
     (folder / "scraper").write_text(scraper)
     (folder / "stranger").write_text(stranger)
     targets = [f"127.0.0.1:{port}" for port in ports.values()]
+    rendered = render(ensure_built().helm, "--set=metrics.serviceMonitor.enabled=true")
+    monitors = [each["spec"]["endpoints"][0] for each in rendered if each["kind"] == "ServiceMonitor"]
+    assert len(monitors) == 2 and monitors[0] == monitors[1]
+    endpoint = monitors[0]
+    assert endpoint["tlsConfig"] == {"insecureSkipVerify": True}
 
-    def job(name: str, scheme: str, credentials: str, targets: list[str]) -> dict[str, object]:
+    def job(name: str, credentials: str, targets: list[str], scheme: str = endpoint["scheme"]) -> dict[str, object]:
         return {
             "job_name": name,
             "scheme": scheme,
-            "honor_labels": True,
+            "honor_labels": endpoint["honorLabels"],
             "tls_config": {"insecure_skip_verify": True},
             "authorization": {"credentials_file": str(folder / credentials)},
             "static_configs": [{"targets": targets}],
@@ -109,9 +115,9 @@ def configuration(folder: Path, ports: dict[str, int], scraper: str, stranger: s
         "global": {"scrape_interval": "1s", "evaluation_interval": "2s"},
         "rule_files": [str(CHART / "files/rules/*.yaml")],
         "scrape_configs": [
-            job("closeknit", "https", "scraper", targets),
-            job("stranger", "https", "stranger", targets[:1]),
-            job("plain", "http", "scraper", targets[:1]),
+            job("closeknit", "scraper", targets),
+            job("stranger", "stranger", targets[:1]),
+            job("plain", "scraper", targets[:1], "http"),
         ],
     }
     path = folder / "prometheus.yaml"
