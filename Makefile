@@ -77,13 +77,14 @@ check: environment ## ruff, mypy, layer contracts, generated files
 	@$(UV) lock --check --quiet
 
 .PHONY: generate
-generate: environment ## Write crds/, the chart's copies and tables, docs/scenarios.md, docs/blame.md, the code map and a PodSpec's fields
+generate: environment ## Write crds/, the chart's copies, tables and dashboards, docs/scenarios.md, docs/blame.md, tables of metrics, the code map and a PodSpec's fields
 	@$(RUN) python -m closeknit.api.crd
 	@$(HARNESS) harness.pod_fields
 	@$(HARNESS) harness.code_map
 	@$(HARNESS) harness.structure
 	@$(HARNESS) harness.chart_values
 	@$(HARNESS) harness.metrics_page
+	@$(HARNESS) harness.dashboards
 	@PYTHONPATH=tests $(RUN) python -m scenarios.index
 	@PYTHONPATH=tests $(RUN) python -m scenarios.blame
 
@@ -146,8 +147,12 @@ bench-admission: control-plane ## A gang of 512 nodes from apply to its last bou
 images: environment ## Build the images of operator and agent with buildah, without a registry; say where they are, and their sizes
 	@$(HARNESS) harness.images
 
+.PHONY: walk
+walk: control-plane node-programs ## What an administrator does with the installed chart, and how long each step takes; needs root
+	@$(HARNESS) harness.node.walk
+
 .PHONY: bench-recovery
-bench-recovery: control-plane ## How soon closeknit is back after something has died (half an hour): one JSON line
+bench-recovery: control-plane ## How soon closeknit is back after something has died (an hour and a half): one JSON line
 	@$(HARNESS) bench.recovery
 
 .PHONY: clean

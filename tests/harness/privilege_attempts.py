@@ -18,6 +18,13 @@ _OWNER = {
     "uid": "b3e7a5c0-0000-4000-8000-000000000000",
     "controller": True,
 }
+# What Pod Security's level restricted admits, so that a namespace that enforces it leaves the answer to us.
+_RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 _SERVICE_OWNER = {**_OWNER, "apiVersion": "v1", "kind": "Service", "name": "gone-a1"}
 _NAME = "gone-a1-worker-00000"
 
@@ -90,7 +97,12 @@ ATTEMPTS = (
     Attempt("operator", "a Pod that is nobody's", _PODS, _pod()),
     Attempt("operator", "a privileged child", _PODS, _pod([_OWNER], securityContext={"privileged": True})),
     Attempt("operator", "a child in kube-system", "/api/v1/namespaces/kube-system/pods", _pod([_OWNER])),
-    Attempt("operator", "a child in its own namespace", "/api/v1/namespaces/{own}/pods", _pod([_OWNER])),
+    Attempt(
+        "operator",
+        "a child in its own namespace",
+        "/api/v1/namespaces/{own}/pods",
+        _pod([_OWNER], securityContext=_RESTRICTED),
+    ),
     Attempt("operator", "the end of another's Pod", f"{_PODS}/bank", method="DELETE"),
     Attempt(
         "operator", "a headless Service of a job", "/api/v1/namespaces/{team}/services", _service(clusterIP="None")

@@ -17,6 +17,7 @@ GO_MODULE = Path(__file__).parent / "go"
 NODE_MODULE = Path(__file__).parent / "go-node"
 DNS_MODULE = Path(__file__).parent / "go-dns"
 CHART_MODULE = Path(__file__).parent / "go-chart"
+HELM_3_MODULE = Path(__file__).parent / "go-helm3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +185,15 @@ HELM = Project(
     ),
 )
 PROJECTS = (KUBERNETES, ETCD, KWOK, HELM)
+HELM_3 = Project(
+    name="helm3",
+    module="helm.sh/helm/v3",  # which many administrators still have
+    package="helm.sh/helm/v3/cmd/helm",
+    programs=("helm3",),
+    stamps={"helm.sh/helm/v3/internal/version.version": "{version}"},
+    releases=(),
+    recipe=Recipe(HELM_3_MODULE),
+)
 DNS = Project(
     name="coredns",
     module="github.com/coredns/coredns",

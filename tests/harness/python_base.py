@@ -32,6 +32,8 @@ _MANYLINUX = (
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 # The official image has neither; and none of this is ever imported by ours.
 _LEFT_OUT = {"__pycache__", "site-packages", "test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3"}
+# Two of the official image's. It has no user 1000, as which our images run: nothing may look for that one's name.
+_USERS = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
 _PIP_CONFIG = f"[global]\ncert = {_CERTIFICATES}\n"  # a proxy with a certificate of its own: the machine knows it
 
 
@@ -51,6 +53,7 @@ def base_files() -> dict[str, Path | bytes | str]:
         "usr/local/bin/python": f"python{VERSION}",
         **programs,
         "etc/pip.conf": _PIP_CONFIG.encode(),
+        "etc/passwd": _USERS.encode(),
         "etc/nsswitch.conf": b"hosts: files dns\n",
     }
     if _CERTIFICATES.exists():
@@ -65,7 +68,7 @@ def base_files() -> dict[str, Path | bytes | str]:
 def write_base(archive: Path) -> None:
     """Writes the image. Raises NoBase."""
     layer = Layer()
-    layer.add_etc()
+    layer.add_folder("tmp", 0o1777)
     for path, what in sorted(base_files().items()):
         if isinstance(what, str):
             layer.add_link(path, what)

@@ -174,16 +174,18 @@ closeknit.start.{start}()
 
 
 @pytest.mark.alone
+@pytest.mark.parametrize("user", ["", ANY_USER], ids=["its own user", "any user"])
 def test_an_operator_is_ready_soon_and_ends_at_once(
-    containerd: LoneContainerd, cluster: LocalCluster, record_property: Callable[[str, object], None]
+    containerd: LoneContainerd, cluster: LocalCluster, record_property: Callable[[str, object], None], user: str
 ) -> None:
+    """Neither user has a name in the image."""
     port = free_port()
     kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, OPERATOR_ACCOUNT)
     kubeconfig.chmod(0o644)  # root's, in a folder of root's
     command = ["closeknit-operator", f"--kubeconfig={KUBECONFIG}", f"--metrics-address=127.0.0.1:{port}"]
     began = time.monotonic()
     with containerd.started(
-        OPERATOR.name, *command, mounts={KUBECONFIG: kubeconfig}, flags=["--net-host"]
+        OPERATOR.name, *command, user=user, mounts={KUBECONFIG: kubeconfig}, flags=["--net-host"]
     ) as container:
         cluster.wait_for(lambda: is_ready(port), "the operator to be ready")
         ready_s = time.monotonic() - began

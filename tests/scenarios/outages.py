@@ -32,6 +32,8 @@ class Outage:
     from_s: float
     for_s: float = inf
     ranks_go_on: bool = True
+    others_fail_after_s: float = inf
+    """When the ranks of other nodes give up on those of this one, and begin again as soon as it does."""
 
 
 @dataclass
@@ -84,7 +86,29 @@ class Outages:
                 self.story.silent.pop(node, None)
             else:
                 self.story.silence(node, silence.quiet)
-        return any([bool(news), *[self._readiness(node) for node in self._kubelets], self._sidecars()])
+        return any([bool(news), *[self._readiness(node) for node in self._kubelets], self._tell()])
+
+    def _tell(self) -> bool:
+        """What kubelets tell of the Pods."""
+        failed = any(self.now_s - each.from_s - each.others_fail_after_s >= 0 for each in self.outages)
+        return self._barriers() if failed and not self.story.status().attempts else self._sidecars()
+
+    def _barriers(self) -> bool:
+        """Every Pod whose kubelet is heard waits at its barrier."""
+        has_news = False
+        for name in self.story.pods():
+            status = self.story.pod(name)
+            node = str(status["spec"].get("nodeName"))
+            if self._silent(node, self.now_s) is None and status["status"]["phase"] != "Pending":
+                waiting = {"waiting": {"reason": "PodInitializing"}}
+                self.story.change_pod(
+                    name,
+                    phase="Pending",
+                    initContainerStatuses=[{"name": BARRIER_CONTAINER, "state": {"running": {}}}],
+                    containerStatuses=[{"name": each, "state": waiting} for each in ("trainer", SIDECAR_CONTAINER)],
+                )
+                has_news = True
+        return has_news
 
     def _readiness(self, node: str) -> bool:
         is_lost = self.now_s - self._kubelets[node].renewed_s > NOT_READY_S

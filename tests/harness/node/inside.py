@@ -21,6 +21,8 @@ from harness.node import namespaces
 from harness.node.site import Site, cgroup_folders
 from harness.supervisor import LIBC, PR_SET_PDEATHSIG, Children, remove
 
+IMAGES = Path("/var/lib/containerd")
+
 
 def main() -> None:
     folder = Path(sys.argv[1])
@@ -51,6 +53,9 @@ def run_node(folder: Path, site: Site) -> None:
     connect(site)
     for own_folder in ("/var/lib", "/var/log"):  # kubelet, containerd and CNI keep things there at fixed places
         namespaces.mount(f"{folder}{own_folder}", own_folder, flags=namespaces.MS_BIND)
+    # Images and containers are in memory: they are gone at once, and overlayfs works there, whatever the disk is.
+    IMAGES.mkdir()
+    namespaces.mount("images", str(IMAGES), "tmpfs")
     namespaces.mount("run", "/run", "tmpfs")
     namespaces.mount("proc", "/proc", "proc")
     namespaces.set_host_name(site.name)

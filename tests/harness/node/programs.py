@@ -17,24 +17,29 @@ from harness.node.site import API_ADDRESS, CLUSTER_DOMAIN, DNS_ADDRESS, Site
 
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 HOST_RUNTIME = "nvidia"  # the runtime that mounts folders of the machine, as NVIDIA's mounts the driver
+PLAIN_RUNTIME = "runc"  # that mounts nothing
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"  # kubeadm's place; JSON is YAML, too
 POD_LOGS = "logs/pods"  # in the node's folder
 REPORTS = "reports"  # likewise: what processes in Pods write down for a test, in their /reports
 
 
 def write_files(
-    folder: Path, site: Site, authority: Authority, programs: Mapping[str, Path], host_folders: Mapping[str, Path]
+    folder: Path,
+    site: Site,
+    authority: Authority,
+    programs: Mapping[str, Path],
+    host_folders: Mapping[str, Path],
+    default_runtime: str,
 ) -> None:
-    """Writes everything that the programs read. `host_folders`: what containers of HOST_RUNTIME see, and where; where
-    there are any, it is the runtime of every Pod that names none."""
+    """Writes everything that the programs read. `host_folders`: what containers of HOST_RUNTIME see, and where;
+    `default_runtime`: that of every Pod that names none."""
     plugins = folder / "cni" / "bin"
     plugins.mkdir(parents=True)
     for name in ("bridge", "loopback", "host-local", "bandwidth", "portmap"):
         (plugins / name).symlink_to(programs[name])
     (folder / "cni" / "net.d").mkdir()
     (folder / "cni" / "net.d" / "10-pods.conflist").write_text(json.dumps(_network(site)))
-    runtime = HOST_RUNTIME if host_folders else "runc"
-    (folder / "containerd.toml").write_text(_containerd_config(folder, programs, runtime))
+    (folder / "containerd.toml").write_text(_containerd_config(folder, programs, default_runtime))
     (folder / "host-runtime.json").write_text(json.dumps(_base_spec(folder, programs["ctr"], host_folders)))
     configure_kubelet(folder, site, {})
     (folder / "resolv.conf").write_text("")
@@ -68,7 +73,7 @@ def halt() -> list[str]:
 def import_image(archive: Path, programs: Mapping[str, Path]) -> list[str]:
     """Gives containerd an image."""
     client = [str(programs["ctr"]), f"--address={CONTAINERD_SOCKET}", "--namespace=k8s.io"]
-    return [*client, "images", "import", "--local", "--snapshotter=native", str(archive)]
+    return [*client, "images", "import", "--local", "--snapshotter=overlayfs", str(archive)]
 
 
 def kubelet(folder: Path, site: Site, programs: Mapping[str, Path]) -> list[str]:
@@ -136,7 +141,7 @@ disabled_plugins = ['io.containerd.nri.v1.nri']
 [grpc]
 address = '{CONTAINERD_SOCKET}'
 [plugins.'io.containerd.cri.v1.images']
-snapshotter = 'native'
+snapshotter = 'overlayfs'
 pinned_images = {{ sandbox = '{IMAGE}' }}
 [{runtime}]
 restrict_oom_score_adj = true
@@ -147,7 +152,7 @@ bin_dirs = ['{folder}/cni/bin']
 conf_dir = '{folder}/cni/net.d'
 [{runtime}.containerd]
 default_runtime_name = '{default_runtime}'
-[{runtime}.containerd.runtimes.runc]
+[{runtime}.containerd.runtimes.{PLAIN_RUNTIME}]
 {runc}
 [{runtime}.containerd.runtimes.{HOST_RUNTIME}]
 base_runtime_spec = '{folder}/host-runtime.json'

@@ -497,6 +497,23 @@ def test_a_trainer_that_no_longer_touches_its_file_has_stalled(tmp_path: Path) -
     pod.kill()
 
 
+@pytest.mark.parametrize("follows", [False, True])
+def test_the_first_touch_is_told_once_in_a_run_that_follows_another(tmp_path: Path, follows: bool) -> None:
+    pod = Pod(tmp_path / "0", 0, 1, free_port(), stallSeconds=60, **({"firstStep": True} if follows else {}))
+    pod.start()
+    assert pod.run == 0
+    (pod.folder / "progress").touch()
+    began = time.time()
+    if follows:
+        words = told(pod)
+        assert (words["run"], words["hang"]) == (0, None)
+        assert abs(words["firstStep"] - began) < 2
+        (pod.folder / "progress").touch()
+    time.sleep(1)
+    assert pod.runs_on
+    pod.kill()
+
+
 @pytest.mark.parametrize("who", [0, 1])
 def test_a_gang_with_a_trainer_that_has_stalled_begins_again_where_the_job_wants_it(tmp_path: Path, who: int) -> None:
     port = free_port()

@@ -209,7 +209,7 @@ async def _serve(
             certificate = await OwnCertificate.made()
     except (CertificateError, OSError) as error:
         _refuse(error)
-    metrics = GpuMetrics(member.source, agent.gpus)
+    metrics = GpuMetrics(member.source, member.node, agent.gpus)
     server = WebServer(address, agent, metrics.registry, access, metrics.refresh, certificate=certificate)
     try:
         await server.start()

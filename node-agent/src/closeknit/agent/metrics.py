@@ -17,15 +17,15 @@ LABELS = ("gpu", "uuid")  # the NVML index; the uuid is empty where NVML does no
 class GpuMetrics:
     """A registry that is filled at each scrape."""
 
-    def __init__(self, source: Source, gpus: Callable[[], Mapping[str, int]] = dict) -> None:
+    def __init__(self, source: Source, node: str = "", gpus: Callable[[], Mapping[str, int]] = dict) -> None:
         """`gpus` gives their number by health, as they were read last."""
         self.registry = CollectorRegistry()
         self._source = source
         self._gpus = gpus
-        build = Gauge(
-            "closeknit_agent_build_info", "Always 1; the label tells the build.", ["version"], registry=self.registry
-        )
-        build.labels(version("closeknit")).set(1)
+        labels = ("node", "version")
+        says = "Always 1; the labels tell the agent's node and its build."
+        build = Gauge("closeknit_agent_build_info", says, labels, registry=self.registry)
+        build.labels(node, version("closeknit")).set(1)
         self._healths = Gauge(
             "closeknit_agent_gpus",
             "GPUs of this node by health, as the agent read them last: Healthy, Degraded or Unhealthy.",

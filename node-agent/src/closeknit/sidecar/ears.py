@@ -68,16 +68,21 @@ class Stall(NamedTuple):
 def stall(progress: str, deadline_s: float, began: float, last_progress_s: float | None) -> Stall | None:
     """Whether the trainer of a run, which began at that second of Unix time, has stalled by its file. One that it has
     not touched since, and one beside which collectives are called, says nothing."""
-    try:
-        touched = os.stat(progress, follow_symlinks=False).st_mtime
-    except OSError:
-        return None
-    still_s = time.time() - touched
-    if touched < began or still_s < deadline_s:
+    at = touched(progress, began)
+    if at is None or (still_s := time.time() - at) < deadline_s:
         return None
     if last_progress_s is not None and time.monotonic() - last_progress_s < deadline_s:
         return None
     return Stall(still_s)
+
+
+def touched(progress: str, began: float) -> float | None:
+    """When the trainer of a run, which began at that second of Unix time, last touched its file; None before it has."""
+    try:
+        at = os.stat(progress, follow_symlinks=False).st_mtime
+    except OSError:
+        return None
+    return at if at >= began else None
 
 
 def words(found: Hang | Stall, position: Callable[[str], int | None], own: int) -> dict[str, object]:

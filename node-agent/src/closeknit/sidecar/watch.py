@@ -6,7 +6,7 @@ It ends with 0 when the trainer is over, so that its Pod is.
 import json
 from contextlib import suppress
 
-from closeknit.sidecar.ears import Ears, stall, words
+from closeknit.sidecar.ears import Ears, stall, touched, words
 from closeknit.sidecar.gang.member_state import Act
 from closeknit.sidecar.gang.participant import Participant
 from closeknit.sidecar.gang.probe import Probe
@@ -91,6 +91,19 @@ class Watch(Participant):
             self._tell(words(news, self._position, settings.index))
         elif news is None and told is not None and ("stalled" in told or (ears is not None and ears.is_moving)):
             self._tell(None)
+        elif self._is_first_step():
+            self._say(told)
+
+    def _is_first_step(self) -> bool:
+        """Whether the trainer of node rank 0 has first touched its file in a run that follows another."""
+        settings, folder, run = self.settings, self.folder, self.member.run
+        is_asked = settings.is_meeting_point and settings.behind_s is not None
+        if not (is_asked and (settings.tells_first_step or run)) or folder.first_step(run) is not None:
+            return False
+        at = touched(folder.progress, folder.began())
+        if at is not None:
+            folder.keep_first_step(run, at)
+        return at is not None
 
     def _position(self, address: str) -> int | None:
         """Of the Pod with this address in the gang; None where it is not known."""
@@ -109,6 +122,13 @@ class Watch(Participant):
                 self.member.trainer_ended(is_for_good=False)
                 self.code = RESET_CODE  # by no end of its trainer, which is there
             return
+        self._say(told)
+
+    def _say(self, hang: dict[str, object] | None) -> None:
+        """Leaves what is known of this run, and ends for the kubelet to pass it on."""
+        run = self.member.run
+        at = self.folder.first_step(run)
+        said = {"run": run, "hang": hang, **({} if at is None else {"firstStep": at})}
         with suppress(OSError), open(MESSAGE_PATH, "w") as message:
-            message.write(json.dumps({"run": self.member.run, "hang": told}, separators=(",", ":")))
+            message.write(json.dumps(said, separators=(",", ":")))
         self.code = TOLD_CODE

@@ -65,6 +65,23 @@ class Metrics:
         self._of_decisions()
         self._of_runs()
         self._of_the_process()
+        self._begin_at_zero()
+
+    def _begin_at_zero(self) -> None:
+        """Makes the series of closed lists, for a rate does not see a counter that begins with 1."""
+        self._attempts.labels("placed", "")
+        for waits in (*sorted(_PENDING), OTHER):
+            self._attempts.labels("refused", waits)
+        for cause in (*sorted(_CAUSES), OTHER):
+            self._lost.labels(cause)
+            if cause != STARTING:
+                self._ended.labels(cause)
+                self._restarts.labels(cause, "true")
+                self._restarts.labels(cause, "false")
+        for phase in ("detect", "decide", "free", "bind", "start"):
+            self._phases.labels(phase)
+        for phase in ("free", "bind", "start"):
+            self._starts.labels(phase)
 
     def _of_the_cluster(self) -> None:
         self._jobs = self._gauge("closeknit_jobs", "TrainingJobs by state.", "state")
@@ -352,6 +369,8 @@ class Metrics:
         self._largest.clear()
         for level, gpus in {"": free.largest_gang, **free.largest_inside}.items():
             self._largest.labels(level).set(gpus)
+        for level in free.largest_inside:
+            self._domains.labels(level)
         self._islands.clear()
         for size, count in free.islands.items():
             self._islands.labels(str(size)).set(count)

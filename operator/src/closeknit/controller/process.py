@@ -23,7 +23,7 @@ from closeknit.controller.vitals import OperatorVitals
 from closeknit.controller.worker import ThreadWorker
 from closeknit.controller.writes.writes import Writes
 from closeknit.kube.api import Api
-from closeknit.lifecycle.topology_status import silences, topology_news
+from closeknit.lifecycle.topology_status import lemon_news, silences, topology_news
 from closeknit.placement.fragmentation import fragmentation
 from closeknit.runtime.access import Access
 from closeknit.runtime.address import Address
@@ -153,7 +153,8 @@ class Process:
             await asyncio.sleep(FRAGMENTATION_S)
 
     async def _tell(self) -> None:
-        """Tells in ClusterTopologies what was found of them, and in Events which agents are silent: what is news."""
+        """Tells in ClusterTopologies what was found of them, in NodeTopologies which runs ended by their nodes, and in
+        Events which agents are silent: what is news."""
         seen: Cluster | None = None
         told: set[str] = set()
         await self.loop.begun.wait()
@@ -162,18 +163,21 @@ class Process:
                 try:
                     news = await self._worker.run(partial(topology_news, cluster, self._now()))
                     silent = await self._worker.run(partial(silences, cluster))
+                    lemons = await self._worker.run(partial(lemon_news, cluster, self._now()))
                 except Exception:  # no decision reads it
                     _log.exception("what is told of the cluster was not found")
                     self.metrics.broken_decisions.inc()
                 else:
                     for each in news:
                         await self._writes.tell_topology(each)
+                    for lemon in lemons[:EVENTS_PER_LOOK]:
+                        await self._writes.tell_lemon(lemon)
                     told &= {notice.name for notice in silent.values()}
                     left = [(node, notice) for node, notice in silent.items() if notice.name not in told]
                     for node, notice in left[:EVENTS_PER_LOOK]:
                         await self._writes.tell_node(node, notice)
                         told.add(notice.name)
-                    is_left = bool(news) or len(left) > EVENTS_PER_LOOK  # what was refused is found again
+                    is_left = bool(news or lemons) or len(left) > EVENTS_PER_LOOK  # what was refused is found again
                     seen = None if is_left else cluster
             await asyncio.sleep(TOLD_S)
 

@@ -19,6 +19,9 @@ from closeknit.kube.backoff import Backoff
 FINALIZER = f"{GROUP}/never-set"  # kopf sets one only for handlers that we do not have
 # kopf waits 5 s for its own requests when it ends; nothing of ours runs any more by then.
 FAREWELL_S = 0.2
+# Only peering would use it, which is off. Without it kopf looks for the user's name, and ends where a user is a mere
+# number, as in a Pod; and for the host's name by DNS, which may take many seconds.
+IDENTITY = "closeknit-operator"
 BACKOFF = Backoff(first_s=0.5, longest_s=30.0)
 
 
@@ -81,7 +84,12 @@ async def run(process: Process) -> None:
         stopped.wait(), name="stopping"
     )  # before kopf, which ends every task that is younger
     operator = kopf.operator(
-        registry=registry, settings=settings(), standalone=True, clusterwide=True, stop_flag=failed
+        registry=registry,
+        settings=settings(),
+        standalone=True,
+        clusterwide=True,
+        stop_flag=failed,
+        identity=IDENTITY,  # type: ignore[arg-type]  # a NewType of str that kopf does not export
     )
     shell = asyncio.create_task(operator, name="kopf")
     await asyncio.wait({shell, stopping}, return_when=asyncio.FIRST_COMPLETED)

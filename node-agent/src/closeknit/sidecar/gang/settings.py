@@ -34,6 +34,9 @@ class Settings(NamedTuple):
     """Whether NCCL's RAS is asked for hangs, at node rank 0."""
     behind_s: float | None = None
     """The job's own deadline without progress; None for that of the code."""
+    tells_first_step: bool = False
+    """Whether node rank 0 tells when its trainer first touches its file in the first run of these Pods, too: they
+    follow others. In a later run it always does."""
     restarts_hung: bool = False
     """Whether a gang that hangs starts again; else it is only told."""
     probe_port: int | None = None
@@ -65,6 +68,7 @@ class Settings(NamedTuple):
                 final_codes=frozenset(map(int, given.get("finalCodes", ()))),
                 hears_ras=given.get("ras") is True,
                 behind_s=float(given["stallSeconds"]) if "stallSeconds" in given else None,
+                tells_first_step=given.get("firstStep") is True,
                 restarts_hung=given.get("onHang") == "Restart",
                 probe_port=int(given["probePort"]) if "probePort" in given else None,
             )

@@ -1,6 +1,7 @@
 """What the sidecars of a gang that restarts in place tell, in the statuses of their Pods."""
 
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from enum import Enum
 
 import msgspec
@@ -51,9 +52,10 @@ class HangReport(msgspec.Struct, frozen=True, rename="camel"):
     """Position of the Pod whose trainer no longer touches its file of progress; None where RAS told."""
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _Told(msgspec.Struct, frozen=True, rename="camel"):
     run: int = -1
     hang: HangReport | None = None
+    first_step: int | None = None
 
 
 class RunReport(msgspec.Struct, frozen=True):
@@ -95,6 +97,19 @@ def gave_up(pod: Pod) -> str:
 def hang_report(pod: Pod, run: int) -> HangReport | None:
     """What the Pod's sidecar says of a hang in this run that lasts; None without one, and for words that cannot be
     read."""
+    told = _told(pod, run)
+    return told.hang if told is not None and told.hang is not None and _is_told_whole(told.hang) else None
+
+
+def first_step_at(pod: Pod, run: int) -> datetime | None:
+    """When its trainer first touched its file of progress in this run, by its node's clock; None where that is not
+    told."""
+    told = _told(pod, run)
+    at = None if told is None else told.first_step
+    return datetime.fromtimestamp(at, UTC) if at is not None and 0 <= at < _LATEST else None
+
+
+def _told(pod: Pod, run: int) -> _Told | None:
     said = next((each.said for each in pod.containers if each.name == SIDECAR_CONTAINER), "")
     if not said:
         return None
@@ -102,7 +117,7 @@ def hang_report(pod: Pod, run: int) -> HangReport | None:
         told = _decode_told(said)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
-    return told.hang if told.run == run and told.hang is not None and _is_told_whole(told.hang) else None
+    return told if told.run == run else None
 
 
 def let_go_at(pod: Pod) -> str:
@@ -117,6 +132,7 @@ class GangLink(Enum):
 
     WHOLE = "all Pods of the gang were heard within 10 s"
     BROKEN = "a Pod of the gang has not been heard for 10 s, or not yet"
+    WAITING = "its Pods wait for each other to begin again"
     UNKNOWN = "its Pods have no sidecar, or none that tells runs where a kubelet is heard"
 
 
@@ -139,8 +155,10 @@ def gang_link(pods: Iterable[Pod], workers: int, is_heard: Callable[[str], bool]
         pod = told.get(teller)
         if pod is None or not is_heard(pod.node or ""):
             continue
-        sidecar = next((each for each in pod.containers if each.name == SIDECAR_CONTAINER), None)
-        if sidecar is not None and sidecar.running:
+        running = {each.name: each for each in pod.containers if each.running}
+        if BARRIER_CONTAINER in running:
+            return GangLink.WAITING
+        if (sidecar := running.get(SIDECAR_CONTAINER)) is not None:
             return GangLink.WHOLE if sidecar.is_ready else GangLink.BROKEN
     return GangLink.UNKNOWN
 

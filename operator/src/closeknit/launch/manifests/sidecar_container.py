@@ -156,6 +156,7 @@ def _hangs(gang: Gang) -> Manifest:
     told: Manifest = {} if gang.on_host_network else {"ras": True}
     if restart is not None and restart.stall_deadline is not None:
         told["stallSeconds"] = duration_s(restart.stall_deadline)
+        told |= {"firstStep": True} if gang.attempt > 1 else {}  # what a restart took: the first start is none
     if restart is not None and restart.on_hang is OnHang.RESTART:
         told["onHang"] = restart.on_hang.value
     return told

@@ -28,6 +28,8 @@ class Launch:
     """When the first was made, by the API server's clock."""
     bound: datetime | None = None
     """When the last was bound to its node, by the scheduler's."""
+    stepped: datetime | None = None
+    """When progress was first seen in this run, by a node's."""
 
 
 def launch(pods: Iterable[Pod], now: datetime) -> Launch:
@@ -103,6 +105,20 @@ def runs_first(status: TrainingJobStatus, launch: Launch, now: datetime) -> Phas
     made = _between(booked, launch.made, at)
     bound = _between(made, launch.bound, at)
     return Phases(free=_seconds(made - booked), bind=_seconds(bound - made), start=_seconds(at - bound))
+
+
+def steps_again(attempts: list[EndedAttempt], launch: Launch, now: datetime) -> list[EndedAttempt]:
+    """The ends, of which the last one is followed by a run whose first progress is seen now; the same object where
+    that is no news."""
+    last = attempts[-1] if attempts else None
+    phases = None if last is None else last.phases
+    if last is None or phases is None or phases.start is None or phases.first_step or launch.stepped is None:
+        return attempts
+    spent = (phases.decide, phases.free, phases.bind, phases.start)
+    began = moment(last.ended) + sum((_length(each) for each in spent if each is not None), timedelta())
+    at = _between(began, launch.stepped, max(began, _whole(now)))
+    found = phases.model_copy(update={"first_step": _seconds(at - began)})
+    return [*attempts[:-1], last.model_copy(update={"phases": found})]
 
 
 def detected(fault: datetime, now: datetime, *, is_decided: bool) -> Phases:

@@ -64,6 +64,12 @@ TABLE: tuple[EvidenceRow, ...] = (
         f"is silent: for {Quiet.SILENT:d} s its kubelet has not renewed its Lease, and neither its agent nor its ranks "
         "are heard",
     ),
+    EvidenceRow(
+        lambda seen: seen.link is GangLink.WAITING and seen.quiet is not Quiet.OVERDUE,
+        NodeState.DEAD,
+        f"is silent: for {Quiet.SILENT:d} s its kubelet has not renewed its Lease, its agent is not heard, and the "
+        "other Pods wait for its Pod to begin again",
+    ),
     # Nothing tells of the ranks. Then two who judge apart from each other must agree, and Kubernetes takes 50 s for it.
     EvidenceRow(
         lambda seen: seen.quiet is Quiet.LONG and not seen.is_ready,
@@ -118,4 +124,5 @@ def _link(attempt: Attempt) -> GangLink:
         return view is not None and view.is_there and view.silence is None
 
     link = gang_link(attempt.present, attempt.booking.workers, is_heard)
-    return GangLink.UNKNOWN if link is GangLink.BROKEN and not attempt.runs else link
+    is_known = attempt.has_run if link is GangLink.WAITING else link is not GangLink.BROKEN or attempt.runs
+    return link if is_known else GangLink.UNKNOWN
