@@ -10,7 +10,9 @@ import yaml
 from closeknit.agent.main import READING_S, app
 from closeknit.controller.main import main as operator
 from harness import chart_values
+from harness.build import bring
 from harness.chart import CHART, NAMESPACE, HelmError, helm, render
+from harness.projects import HELM_3
 
 Object = dict[str, Any]
 WRONG = {
@@ -317,3 +319,24 @@ def test_alerts_and_dashboards_are_those_of_the_files(helm_program: Path) -> Non
     dashboards = {path.name: path.read_text() for path in (CHART / "files/dashboards").glob("*.json")}
     assert objects.get("ConfigMap closeknit-dashboards", {}).get("data", {}) == dashboards
     assert "PrometheusRule closeknit" not in named(render(helm_program))
+
+
+def test_helm_3_does_and_says_the_same(helm_program: Path, tmp_path: Path) -> None:
+    (other,) = bring((HELM_3,)).values()
+    # Which Kubernetes there is, each would say by itself; the release's Helm is in no object.
+    options = (
+        f"--values={CHART / 'ci/everything-values.yaml'}",
+        "--kube-version=1.36.0",
+        f"--api-versions={MONITORS}X",
+    )
+    assert render(other, *options) == render(helm_program, *options)
+    said = []
+    for program in (helm_program, other):
+        for name in ("names of other charts", "levels of the network", "memory without a unit", "pull policy"):
+            file = tmp_path / "values.yaml"
+            file.write_text(yaml.safe_dump({"image": {"registry": "registry.example.com"}, **WRONG[name][0]}))
+            with pytest.raises(HelmError) as refusal:
+                helm(program, "template", "closeknit", str(CHART), "--kube-version=1.36.0", f"--values={file}")
+            said.append({line for line in str(refusal.value).splitlines() if line.startswith("- ")})
+    assert said[:4] == said[4:]
+    assert all(said)
