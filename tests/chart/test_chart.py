@@ -172,6 +172,7 @@ def test_policies_and_bindings_follow_the_release_namespace(helm_program: Path) 
         "closeknit-operator-children": f"{account.format('operator')} && !(",
         "closeknit-operator-files": account.format("operator"),
         "closeknit-operator-jobs": account.format("operator"),
+        "closeknit-operator-nodetopologies": account.format("operator"),
         "closeknit-prefix": f"{account.format('operator')} ? request.?subResource.orValue('') != '' || ",
         "closeknit-prefix-status": f"{account.format('operator')} ? request.?subResource.orValue('') != '' || ",
     }
