@@ -340,3 +340,17 @@ def test_helm_3_does_and_says_the_same(helm_program: Path, tmp_path: Path) -> No
             said.append({line for line in str(refusal.value).splitlines() if line.startswith("- ")})
     assert said[:4] == said[4:]
     assert all(said)
+
+
+def test_a_topology_takes_what_its_kind_takes() -> None:
+    """Names at every depth, for a field that the chart lets through and the kind does not know would be dropped."""
+
+    def names(schema: Object) -> Any:
+        if "properties" in schema:
+            return {name: names(each) for name, each in schema["properties"].items()}
+        inner = schema.get("items") or schema.get("additionalProperties")
+        return names(inner) if isinstance(inner, dict) else None
+
+    crd = yaml.safe_load((CHART / "files/crds/clustertopologies.yaml").read_text())
+    kind = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert names(chart_values.schema()["properties"]["clusterTopology"]) == names(kind)
