@@ -354,3 +354,13 @@ def test_a_topology_takes_what_its_kind_takes() -> None:
     crd = yaml.safe_load((CHART / "files/crds/clustertopologies.yaml").read_text())
     kind = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     assert names(chart_values.schema()["properties"]["clusterTopology"]) == names(kind)
+
+
+def test_the_page_of_installing_quotes_what_is_said(helm_program: Path) -> None:
+    page = (chart_values.ROOT / "docs/install.md").read_text()
+    _, _, rest = page.partition("closeknit refuses these values:\n")
+    quoted = rest.partition("```")[0]
+    with pytest.raises(HelmError) as refusal:
+        render(helm_program, "--set=replicaCount=3,operator.resorces.x=1,operator.resources.limits.memory=1GB")
+    assert quoted.count("\n- ") == 2
+    assert quoted in str(refusal.value)
