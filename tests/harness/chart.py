@@ -42,14 +42,15 @@ def helm(program: Path, *arguments: str) -> str:
 
 
 def render(program: Path, *options: str, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
-    """The chart's objects, in the order in which Helm installs them; `options` are those of `helm template`."""
+    """The chart's objects, in the order in which Helm installs them; `options` are those of `helm template`. What only
+    `helm test` makes is not among them."""
     text = _rendered(program, options, namespace)
     return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
 
 
 @cache
 def _rendered(program: Path, options: tuple[str, ...], namespace: str) -> str:
-    return helm(program, "template", "closeknit", str(CHART), f"--namespace={namespace}", *options)
+    return helm(program, "template", "closeknit", str(CHART), "--skip-tests", f"--namespace={namespace}", *options)
 
 
 _MARKED = {
