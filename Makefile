@@ -77,11 +77,14 @@ check: environment ## ruff, mypy, layer contracts, generated files
 	@$(UV) lock --check --quiet
 
 .PHONY: generate
-generate: environment ## Write crds/, the chart's copies, docs/scenarios.md, docs/blame.md, the code map and a PodSpec's fields
+generate: environment ## Write crds/, the chart's copies, tables and dashboards, docs/scenarios.md, docs/blame.md, tables of metrics, the code map and a PodSpec's fields
 	@$(RUN) python -m closeknit.api.crd
 	@$(HARNESS) harness.pod_fields
 	@$(HARNESS) harness.code_map
 	@$(HARNESS) harness.structure
+	@$(HARNESS) harness.chart_values
+	@$(HARNESS) harness.metrics_page
+	@$(HARNESS) harness.dashboards
 	@PYTHONPATH=tests $(RUN) python -m scenarios.index
 	@PYTHONPATH=tests $(RUN) python -m scenarios.blame
 
@@ -124,6 +127,10 @@ bench-queue-depth: environment ## What a thousand waiting jobs cost on 500 and o
 bench-waiting: control-plane ## The operator's event loop on a real control plane while 1,000 jobs wait: one JSON line
 	@$(HARNESS) bench.waiting_jobs
 
+.PHONY: bench-scrape
+bench-scrape: environment ## A scrape of the operator on 5,000 nodes with 1,000 jobs, its time and size: one JSON line
+	@$(HARNESS) bench.scrape
+
 .PHONY: bench-memory
 bench-memory: environment ## What the operator weighs, by nodes, Pods and waiting jobs: docs/sizing.md and one JSON line
 	@$(HARNESS) bench.memory --write
@@ -145,7 +152,7 @@ walk: control-plane node-programs ## What an administrator does with the install
 	@$(HARNESS) harness.node.walk
 
 .PHONY: bench-recovery
-bench-recovery: control-plane ## How soon closeknit is back after something has died (half an hour): one JSON line
+bench-recovery: control-plane ## How soon closeknit is back after something has died (an hour and a half): one JSON line
 	@$(HARNESS) bench.recovery
 
 .PHONY: clean

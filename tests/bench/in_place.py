@@ -26,7 +26,8 @@ exit 3
 
 
 @contextmanager
-def _jobs() -> Iterator[Jobs]:
+def standing_jobs() -> Iterator[Jobs]:
+    """An operator with two real nodes whose GPUs are given by claims."""
     with standing() as stand, stand.agents_running(), stand.claims():
         jobs = Jobs(stand.cluster, free_port(), stand=stand)
         jobs.pid = start_operator(stand.cluster, jobs.port, f"--sidecar-image={AGENT_IMAGE}")
@@ -38,7 +39,7 @@ def restarts_in_place(*, is_quick: bool) -> Mapping[str, float]:
     Pod to the start of the last rank, with what restarts need and without."""
     runs = QUICK_RUNS if is_quick else RUNS
     again, plain, ready = [], [], []
-    with _jobs() as jobs:
+    with standing_jobs() as jobs:
         for number in range(runs):
             jobs.begin(f"in-place-{number}")
             plain.append(_start(jobs, limit=0))

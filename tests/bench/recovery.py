@@ -1,6 +1,6 @@
 """`make bench-recovery`: how soon closeknit is back after something has died. The last line is one JSON object.
 
-    PYTHONPATH=tests uv run python -m bench.recovery [--quick]
+    PYTHONPATH=tests uv run python -m bench.recovery [--quick] [--only PART]
 
 Each of `PARTS` gives some of its keys:
     takeovers   two operators with the chart's rights on a real control plane with a gang that runs. `takeover_kill_…`
@@ -10,6 +10,10 @@ Each of `PARTS` gives some of its keys:
                 between two renewals.
     restarts_in_place  a gang of two ranks on two real kubelets, as root: `restart_in_place_seconds` from the exit of
                 one to the start of the last of the next run, and what a healthy gang's start pays for it.
+    node_losses  the same with a third kubelet: `node_loss_seconds_p95` from the death of kubelet, container runtime and
+                ranks of a node until all Pods of the gang are bound, to the nodes that are left and to the third.
+    false_restarts  gangs that were ended for kubelets that are silent for 5 to 240 s while their ranks train on: 1,000
+                seeded lives by a simulated clock.
 """
 
 import argparse
@@ -22,6 +26,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from bench.in_place import restarts_in_place
+from bench.node_loss import false_restarts, node_losses
 from closeknit.kube.lease import RETRY_S
 from harness.operator_bed import ON_PLUGIN
 from harness.replicas import Replicas, replicas
@@ -61,17 +66,20 @@ def _taken_over(bed: Replicas, how: signal.Signals, kills: int) -> list[float]:
     return took_s
 
 
-PARTS: tuple[Callable[..., Figures], ...] = (takeovers, restarts_in_place)
+PARTS: tuple[Callable[..., Figures], ...] = (takeovers, restarts_in_place, node_losses, false_restarts)
 
 
 def main() -> None:
     """Prints the figures."""
     parser = argparse.ArgumentParser(prog="bench.recovery")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_KILLS} kills of each kind instead of {KILLS}")
-    is_quick = parser.parse_args().quick
+    names = [part.__name__ for part in PARTS]
+    parser.add_argument("--only", choices=names, action="append", help="one part, or several, instead of all")
+    given = parser.parse_args()
     figures: dict[str, float | str] = {"bench": "recovery"}
     for part in PARTS:
-        figures |= part(is_quick=is_quick)
+        if given.only is None or part.__name__ in given.only:
+            figures |= part(is_quick=given.quick)
     print(json.dumps(figures))
 
 

@@ -46,6 +46,7 @@ def test_the_operator_may_not_do_what_would_make_it_an_administrator(objects: di
         "trainingjobs",
         "trainingjobs/status",
         "clustertopologies/status",
+        "nodetopologies/status",  # runEnds and lemon alone: the policy closeknit-operator-nodetopologies
         "events",
         "tokenreviews",
         "subjectaccessreviews",

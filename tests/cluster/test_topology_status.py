@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from harness.api_writer import Login
+from harness.chart import wait_for_policies
 from harness.crd_cases import manifest
 from harness.operator_bed import DRA_NODES, PLUGIN_NODES, USER, Bed
 
@@ -78,3 +80,35 @@ def test_mistakes_levels_and_silent_agents_are_told(described: Bed) -> None:
     bed.cluster.wait_for(lambda: bed.metric("closeknit_silent_agents") == 1, "the metric")
     writes = [each for each in bed.cluster.audit_events() if each.user == USER and each.resource == "clustertopologies"]
     assert [(each.verb, each.code) for each in writes] == [("update", 200)] * 2
+
+
+def test_a_lemon_is_told_and_cleared_with_kubectl_and_only_that_is_the_operators(bed: Bed) -> None:
+    node, now = PLUGIN_NODES[0], datetime.now(UTC)
+    days = [f"{now - timedelta(days=each):%Y-%m-%dT%H:%M:%SZ}" for each in (3, 2)]
+    ends = [{"job": "team-b/old", "reason": "NodeLost", "ended": each} for each in days]
+    said = bed.cluster.writer.patch("nodetopology", node, {"status": {"runEnds": ends}}, subresource="status")
+    assert said.refusal == ""
+    bed.restart()  # one that runs looks every half minute
+
+    def found() -> dict[str, Any]:
+        status: dict[str, Any] = bed.cluster.get("nodetopology", node)["status"]
+        return status
+
+    bed.cluster.wait_for(lambda: "lemon" in found(), "the lemon", 60)
+    assert found()["lemon"]["message"].startswith(f"node {node} ended 2 runs within 7 days (team-b/old at {days[1]}: ")
+    table = [line.split() for line in bed.cluster.kubectl("get", "nt").splitlines()]
+    assert table[0][-1] == "LEMON"
+    assert [(each[0], each[-1]) for each in table if each[-1] == "2d"] == [(node, "2d")]
+    bed.submit("whole", gpus=8, gpu={"binding": "WholeNode"})
+    bed.wait_for_state("Running", "whole")
+    assert [each["name"] for each in bed.job("whole")["status"]["placement"]["nodes"]] != [node]
+    assert f"node {node} ended 2 runs" in bed.cluster.kubectl("describe", "node", node)
+    wait_for_policies(bed.cluster, PLUGIN_NODES[0])
+    for field in ({"gpus": [{"index": 0, "state": "Unhealthy"}]}, {"heartbeatTime": None}):
+        operator = Login(USER)
+        said = bed.cluster.writer.patch("nodetopology", node, {"status": field}, subresource="status", login=operator)
+        assert "the operator changes runEnds and lemon of a NodeTopology's status" in said.refusal
+    clear = found()["lemon"]["message"].partition("kubectl ")[2].partition(" closeknit.dev")[0].split()
+    bed.cluster.kubectl(*clear, f"closeknit.dev/lemon-cleared={now:%Y-%m-%dT%H:%M:%SZ}")
+    bed.cluster.wait_for(lambda: "lemon" not in found() and "runEnds" not in found(), "it to be cleared", 60)
+    bed.cluster.kubectl("annotate", "nodetopology", node, "closeknit.dev/lemon-cleared-")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hardware.stack import AGENT_OPTIONS
 from harness.build import ensure_built
-from harness.chart import CHART, NAMESPACE, helm
+from harness.chart import CHART, NAMESPACE, REGISTRY, helm
 from harness.node.projects import NODE_PROJECTS, node_programs
 from harness.projects import KUBERNETES, PROJECTS, Project
 
@@ -176,7 +176,15 @@ def _tree(file: Path) -> None:
 
 def _chart(file: Path) -> None:
     file.write_text(
-        helm(ensure_built().helm, "template", "closeknit", str(CHART), f"--namespace={NAMESPACE}", *AGENT_OPTIONS)
+        helm(
+            ensure_built().helm,
+            "template",
+            "closeknit",
+            str(CHART),
+            f"--namespace={NAMESPACE}",
+            REGISTRY,
+            *AGENT_OPTIONS,
+        )
     )
 
 

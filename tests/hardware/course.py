@@ -26,6 +26,7 @@ from hardware import agent_seen
 from hardware.gpus import RealGpu, pretended_gpus, real_gpus
 from hardware.launcher import launcher
 from hardware.preflights import preflights
+from hardware.restarts import restarts
 from hardware.site import SHARED, Site
 from hardware.stack import Stack
 from hardware.table import table
@@ -141,8 +142,14 @@ class Course:
                 self.stage("side by side", lambda: self._side_by_side(len(gpus) // 2))
             if len(gpus) >= 2 * SIDES:
                 self.stage("choices", lambda: self._choices([gpu.uuid for gpu in gpus]))
+            self.stage("restarts on 1 node", lambda: self._restarts("1 node", len(gpus)))
             self.stage("examples", lambda: self._examples(len(gpus)))
             self.stage("device plugin", lambda: self._by_plugin(nodes[0], gpus))
+
+    def _restarts(self, where: str, gpus: int, **spec: Any) -> None:
+        """A gang whose ranks die; seconds until it trains again."""
+        found = self.found.setdefault("restarts", {})
+        found[where] = restarts(self.stack, self._site, self.ways, gpus, **spec)
 
     def _by_plugin(self, node: LocalNode, gpus: Sequence[RealGpu]) -> None:
         """The whole node, and half of it: what Pods get is the plugin's choice, and has to be what was planned."""
@@ -255,22 +262,26 @@ class Course:
         with ExitStack() as ends:
             for name, gpus in shares.items():
                 ends.enter_context(self.stack.node(name, gpus))
-            what, small = f"2 nodes of {share}", {"BYTES": SOCKET_BYTES}
-            torn = {"gpusPerNode": share, "nvlink": "Ignored"}
-            at = {gpu.uuid: name for name, gpus in shares.items() for gpu in gpus}
-            for _ in range(PAIRS):
-                job = self.ways.job(2 * share, small, topology=torn)
-                self.keep(what, job)
-                halves = (job.planned[:share], job.planned[share:])
-                nodes = [(at[half[0]], half) for half in halves]
-                self.keep(what, self.ways.by_hand(nodes, small))
-            with self.stack.network_declared(WIDE_GB_S):
-                self.keep(
-                    what, _renamed(self.ways.job(2 * share, small, topology=torn), "TrainingJob, network declared")
-                )
-            if share > 1:
-                shuffled = {**small, "SHUFFLED": "1"}
-                self.keep(what, _renamed(self.ways.by_hand(nodes, shuffled), "Pod by hand, ranks shuffled"))
+            what, torn = f"2 nodes of {share}", {"gpusPerNode": share, "nvlink": "Ignored"}
+            self.stage(f"restarts on {what}", lambda: self._restarts(what, 2 * share, topology=torn))
+            self.stage(f"bandwidth of {what}", lambda: self._sockets(share, shares))
+
+    def _sockets(self, share: int, shares: Mapping[str, Sequence[RealGpu]]) -> None:
+        """What two nodes reach, and what the network's declared speed and the order of ranks change."""
+        what, small = f"2 nodes of {share}", {"BYTES": SOCKET_BYTES}
+        torn = {"gpusPerNode": share, "nvlink": "Ignored"}
+        at = {gpu.uuid: name for name, gpus in shares.items() for gpu in gpus}
+        for _ in range(PAIRS):
+            job = self.ways.job(2 * share, small, topology=torn)
+            self.keep(what, job)
+            halves = (job.planned[:share], job.planned[share:])
+            nodes = [(at[half[0]], half) for half in halves]
+            self.keep(what, self.ways.by_hand(nodes, small))
+        with self.stack.network_declared(WIDE_GB_S):
+            self.keep(what, _renamed(self.ways.job(2 * share, small, topology=torn), "TrainingJob, network declared"))
+        if share > 1:
+            shuffled = {**small, "SHUFFLED": "1"}
+            self.keep(what, _renamed(self.ways.by_hand(nodes, shuffled), "Pod by hand, ranks shuffled"))
 
 
 def _renamed(run: Run, way: str) -> Run:

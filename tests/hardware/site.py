@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.node.host_python import ROOT, SOURCES
 
 IMAGE = "closeknit.dev/host:v1"
-AGENT, SMI = "/programs/closeknit-agent", "/programs/nvidia-smi"
+AGENT, SIDECAR, SMI = "/programs/closeknit-agent", "/programs/closeknit-sidecar", "/programs/nvidia-smi"
 _HOST = "/host"
 SHARED = f"{_HOST}/shared"  # a folder that the course writes, and every container sees
 
@@ -35,6 +35,11 @@ class Site:
         return Site(pretended, shared, packages, trainer)
 
     @property
+    def is_watched(self) -> bool:
+        """Whether ranks talk by NCCL, which tells of one that has stopped."""
+        return not self.pretended
+
+    @property
     def mounts(self) -> dict[str, Path]:
         """What a container with a GPU sees. The driver is a mount of its own below /usr, and comes along."""
         own = ["/usr", "/opt", "/etc/ld.so.cache", "/etc/alternatives"]
@@ -47,6 +52,11 @@ class Site:
         }
 
     @property
+    def host_folders(self) -> dict[str, Path]:
+        """What a container without a GPU sees: the gang's sidecar is one."""
+        return {seen: folder for seen, folder in self.mounts.items() if seen != SHARED and folder.is_dir()}
+
+    @property
     def environment(self) -> dict[str, str]:
         """What a container does not inherit of this machine."""
         path = os.environ["PATH"] if not self.pretended else "/usr/bin:/bin"
@@ -55,13 +65,12 @@ class Site:
             found["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
         return found
 
-    @property
-    def agent_script(self) -> bytes:
-        """The program closeknit-agent of the image."""
+    def script(self, module: str) -> bytes:
+        """A program of the image: `python -m` with this."""
         path = ":".join([f"{_HOST}/packages", *(f"{_HOST}/tree/{source}" for source in SOURCES)])
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         libraries = f'LD_LIBRARY_PATH="{_HOST}/python/lib:$LD_LIBRARY_PATH"'
-        program = f"exec {_HOST}/python/bin/python{version} -B -m closeknit.agent.main"
+        program = f"exec {_HOST}/python/bin/python{version} -B -S -m {module}"
         return f'#!/bin/sh\nexport PYTHONPATH={path} {libraries}\n{program} "$@"\n'.encode()
 
 

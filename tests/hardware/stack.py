@@ -10,7 +10,7 @@ import yaml
 
 from closeknit.api.names import API_VERSION, CLUSTER_TOPOLOGY, DEFAULT_CLUSTER_TOPOLOGY, HOST_LEVEL
 from hardware.gpus import PRETENDED_PROFILE, RealGpu, machine
-from hardware.site import AGENT, IMAGE, SMI, Site
+from hardware.site import AGENT, IMAGE, SIDECAR, SMI, Site
 from harness.chart import NAMESPACE
 from harness.install import OPERATOR, free_port, is_ready
 from harness.local_cluster import LocalCluster
@@ -68,13 +68,14 @@ class Stack:
         kubeconfig = self.cluster.service_account_kubeconfig(NAMESPACE, OPERATOR)
         program = [sys.executable, "-m", "closeknit.controller.main", f"--kubeconfig={kubeconfig}"]
         port = free_port()
-        self.cluster.start_program("operator", *program, f"--metrics-address=127.0.0.1:{port}")
+        options = (f"--metrics-address=127.0.0.1:{port}", f"--sidecar-image={IMAGE}")
+        self.cluster.start_program("operator", *program, *options)
         self.cluster.wait_for(lambda: is_ready(port), "the operator to be ready", OPERATOR_TIMEOUT_S)
 
     @contextmanager
     def node(self, name: str, gpus: Sequence[RealGpu]) -> Iterator[LocalNode]:
         """A node with these GPUs, whose agent has published them."""
-        with LocalNode(self.cluster, name, next(self._numbers)) as node:
+        with LocalNode(self.cluster, name, next(self._numbers), host_folders=self._site.host_folders) as node:
             archive = node.folder / "host.tar"
             write_image(archive, IMAGE, self._image(), ["/bin/sh"], environment=["PATH=/programs:/usr/bin"])
             node.import_image(archive)
@@ -131,7 +132,8 @@ class Stack:
         layer.add_etc()
         for name in ("bin", "sbin", "lib", "lib64"):
             layer.add_link(name, f"usr/{name}")
-        layer.add_file(AGENT.lstrip("/"), self._site.agent_script, mode=0o755)
+        for program, module in ((AGENT, "closeknit.agent.main"), (SIDECAR, "closeknit.sidecar.main")):
+            layer.add_file(program.lstrip("/"), self._site.script(module), mode=0o755)
         if self._site.pretended:
             layer.add_file(SMI.lstrip("/"), SMI_STUB, mode=0o755)
         return layer

@@ -10,7 +10,7 @@ import pytest
 
 from hardware.stack import AGENT_OPTIONS
 from harness.build import ensure_built
-from harness.chart import CHART, NAMESPACE, helm
+from harness.chart import CHART, NAMESPACE, REGISTRY, helm
 
 pytestmark = pytest.mark.hardware
 
@@ -21,7 +21,7 @@ PUBLISHED_WITHIN_S, DISCOVERED_WITHIN_S, MOST_CPU_PERCENT = 5.0, 2.0, 0.5
 
 def test_jobs_reach_what_their_gpus_reach_outside(tmp_path: Path) -> None:
     chart = tmp_path / "chart.yaml"
-    options = (f"--namespace={NAMESPACE}", *AGENT_OPTIONS)
+    options = (f"--namespace={NAMESPACE}", REGISTRY, *AGENT_OPTIONS)
     chart.write_text(helm(ensure_built().helm, "template", "closeknit", str(CHART), *options))
     course = [sys.executable, "-m", "hardware.course", str(chart), str(tmp_path)]
     path = os.pathsep.join(str(ROOT / each) for each in ("crds/src", "operator/src", "node-agent/src", "tests"))

@@ -115,9 +115,11 @@ class Ways:
         run.seconds = time.monotonic() - began
         return run
 
-    def start_job(self, gpus: int, environment: Mapping[str, str] | None = None, **spec: Any) -> str:
+    def start_job(
+        self, gpus: int, environment: Mapping[str, str] | None = None, program: Path = PROGRAM, **spec: Any
+    ) -> str:
         """Applies a TrainingJob; its name."""
-        pod = self._pod_spec("exec " + " ".join(self._torchrun()), self._variables(environment or {}))
+        pod = self._pod_spec("exec " + " ".join(self._torchrun(program=program)), self._variables(environment or {}))
         return self._apply({"gpus": gpus, "framework": "PyTorch", **spec}, pod)
 
     def example(self, name: str, gpus: int) -> Run:
@@ -203,9 +205,9 @@ class Ways:
         """What the Pods of a job have said so far."""
         return self._logs(self._pods(f"closeknit.dev/job={name}"))
 
-    def _torchrun(self, arguments: Sequence[str] = ()) -> list[str]:
+    def _torchrun(self, arguments: Sequence[str] = (), program: Path = PROGRAM) -> list[str]:
         """As a user calls it; where the arguments are, and else the environment, come from somebody else."""
-        return [self._site.trainer, "-m", "torch.distributed.run", *arguments, in_container(PROGRAM)]
+        return [self._site.trainer, "-m", "torch.distributed.run", *arguments, in_container(program)]
 
     def _variables(self, environment: Mapping[str, str]) -> dict[str, str]:
         # What it uses is read from its log, so that the log has to say it.

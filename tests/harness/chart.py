@@ -16,6 +16,7 @@ from harness.local_cluster import LocalCluster
 from harness.machines import AGENT_NAMESPACE, AGENT_SERVICE_ACCOUNT
 
 CHART = Path(__file__).parents[2] / "helm" / "closeknit"
+REGISTRY = "--set=image.registry=registry.example.com"  # the chart has none of its own, and is refused without
 NAMESPACE = AGENT_NAMESPACE
 AGENT_USER = f"system:serviceaccount:{AGENT_NAMESPACE}:{AGENT_SERVICE_ACCOUNT}"
 OPERATOR_USER = f"system:serviceaccount:{NAMESPACE}:closeknit-operator"
@@ -43,8 +44,12 @@ def helm(program: Path, *arguments: str) -> str:
 
 def render(program: Path, *options: str, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
     """The chart's objects, in the order in which Helm installs them; `options` are those of `helm template`. What only
-    `helm test` makes is not among them."""
-    text = _rendered(program, options, namespace)
+    `helm test` makes is not among them.
+
+    Images are of a registry that is nowhere, unless the options name another or bring a file of values.
+    """
+    has_file = any(option.startswith("--values") for option in options)
+    text = _rendered(program, options if has_file else (REGISTRY, *options), namespace)
     return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
 
 

@@ -310,6 +310,12 @@ CASES = (
         spares=-1,
         schema_words="Invalid value: -1: spec.spares in body should be greater than or equal to 0",
     ),
+    job(
+        "more spare nodes than a gang is given are refused",
+        "spec.spares",
+        spares=65,
+        schema_words="Invalid value: 65: spec.spares in body should be less than or equal to 64",
+    ),
     # Names.
     named("a name of one letter is accepted", "t"),
     named("a name of 40 characters is accepted", "t" + "-8" * 19 + "t"),

@@ -16,6 +16,7 @@ from harness.toolchain import BuildError
 GO_MODULE = Path(__file__).parent / "go"
 NODE_MODULE = Path(__file__).parent / "go-node"
 DNS_MODULE = Path(__file__).parent / "go-dns"
+CHART_MODULE = Path(__file__).parent / "go-chart"
 HELM_3_MODULE = Path(__file__).parent / "go-helm3"
 
 
@@ -203,3 +204,13 @@ DNS = Project(
     recipe=Recipe(DNS_MODULE),
 )
 """The DNS of a cluster with real nodes."""
+KUBECONFORM = Project(
+    name="kubeconform",
+    module="github.com/yannh/kubeconform",
+    package="github.com/yannh/kubeconform/cmd/kubeconform",
+    programs=("kubeconform",),
+    stamps={},
+    releases=(),
+    recipe=Recipe(CHART_MODULE),
+)
+"""Judges objects by the schemas of their kinds; a small program of few modules, built when a test asks for it."""

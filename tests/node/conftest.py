@@ -47,7 +47,8 @@ def node(stand: Stand) -> LocalNode:
 @pytest.fixture(scope="package")
 def nodes(stand: Stand) -> tuple[LocalNode, LocalNode]:
     """Both."""
-    return stand.nodes
+    one, other = stand.nodes
+    return one, other
 
 
 @pytest.fixture(scope="package")

@@ -14,6 +14,7 @@ from closeknit.api.names import PendingReason
 from closeknit.api.trainingjob_status import State, TrainingJobStatus
 from closeknit.cluster.objects.node_objects import UNSCHEDULABLE_TAINT
 from closeknit.cluster.objects.quota import Quota
+from closeknit.cluster.objects.silence import Quiet
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
 from closeknit.placement.values.placement import NoFit, Placement
@@ -107,7 +108,8 @@ def ran(
     story: Story, *, for_s: float, exits: Mapping[int, int] | None = None, first: int | None = None, **how: Any
 ) -> None:
     """A run: all Pods run for so long, and then those of these ranks end with these codes, the `first` three seconds
-    before the others. `drained` is the rank that a drain ends, `cordoned` a node."""
+    before the others. `drained` is the rank that a drain ends, `cordoned` a node. `dies` is a node that is silent until
+    the job has gone elsewhere, and comes back."""
     story.settle()
     story.pass_time(300 if story.status().attempts else 0)  # whatever pause there is
     story.settle()
@@ -122,6 +124,16 @@ def ran(
             name = f"train-a{story.status().attempt}-worker-{rank:05d}"
             story.change_pod(name, conditions=[disruption("EvictionByEvictionAPI", "a drain")])
     story.settle()
+    if "dies" in how:
+        story.lose_node(how["dies"])
+        story.silence(how["dies"], Quiet.LONG)
+        story.settle()
+        for name in story.pods():
+            if story.pod(name)["spec"].get("nodeName") == how["dies"]:
+                story.remove_pod(name)
+        story.silent.clear()
+        story.recover_node(how["dies"])
+        story.settle()
 
 
 def ends(status: TrainingJobStatus) -> list[str]:

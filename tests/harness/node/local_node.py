@@ -8,6 +8,7 @@ Needs root and what `harness.node.projects` asks for. What is in it: tests/node/
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -120,14 +121,46 @@ class LocalNode:
     def reboot(self) -> None:
         """What a boot of the machine looks like to what is there after it: every container has died without a word, and
         container runtime, kubelet and drivers of claims start on what they had written down. Others run on."""
-        drivers = [name for name in self._resources if name in self._drivers]
-        for name in ("kubelet", "containerd", *drivers):
+        for name in ("kubelet", "containerd", *self._drivers):
             self.stop_program(name)
         self.run_program("halt", *programs.halt())
+        self._boot()
+
+    def die(self) -> None:
+        """What a machine looks like that has lost its power: kubelet, container runtime, drivers and all containers are
+        killed, and no connection of theirs is ended."""
+        self.unplug()
+        self.signal(signal.SIGKILL, "kubelet", "containerd", *self._drivers)
+        self.run_program("halt", *programs.halt())
+
+    def revive(self) -> None:
+        """It is booted, on what it had written down."""
+        self.plug_in()
+        self._boot()
+
+    def unplug(self) -> None:
+        """Cuts it off from all others; what runs there goes on."""
+        self._set_cable("down")
+
+    def plug_in(self) -> None:
+        """It is connected again."""
+        self._set_cable("up")
+
+    def signal(self, how: signal.Signals, *names: str) -> None:
+        """Sends programs a signal, all at once."""
+        pids = [str(self._pids[name]) for name in names]
+        self.run_program("signal", "kill", f"-{how.value}", *pids)
+
+    def _boot(self) -> None:
         self._start_containerd()
         self.start_kubelet()
-        for name in drivers:
-            self.start_program(name, *self._drivers[name])
+        for name, command in self._drivers.items():
+            self.start_program(name, *command)
+
+    def _set_cable(self, state: str) -> None:
+        """At the switch: the node keeps its routes."""
+        command = ["nsenter", f"--net={self.site.switch}", "ip", "link", "set", self.site.name, state]
+        subprocess.run(command, check=True)
 
     def change_kubelet(self, *, has_numa: bool = False, **changes: Any) -> None:
         """Starts the kubelet anew with these fields of its configuration; with none, as it was. What its managers of
@@ -173,7 +206,10 @@ class LocalNode:
         """Ends the DRA driver; its slices go at once, where the kubelet would wait half a minute for its return."""
         self.stop_program(name)
         del self._drivers[name]
-        self._cluster.kubectl("delete", "resourceslices", *self._slices(self._resources.pop(name)))
+        if slices := self._slices(
+            self._resources.pop(name)
+        ):  # a kubelet that has just started has none, or removes them
+            self._cluster.kubectl("delete", "--ignore-not-found", "resourceslices", *slices)
 
     def _told(self, machine: Mapping[str, Any], name: str) -> Path:
         file = self.folder / f"{name}.json"

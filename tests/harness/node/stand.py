@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.chart import render
@@ -25,7 +25,7 @@ class Stand:
     """A control plane with two nodes, whose GPUs nobody offers yet."""
 
     cluster: LocalCluster
-    nodes: tuple[LocalNode, LocalNode]
+    nodes: tuple[LocalNode, ...]
 
     def machine(self, node: LocalNode) -> dict[str, Any]:
         """The GPUs of a node, as its agent simulates them."""
@@ -89,6 +89,18 @@ class Stand:
         for node in self.nodes:
             node.withdraw_gpus()
 
+    @contextmanager
+    def spare(self) -> Iterator["Stand"]:
+        """The stand with one node more, whose agent tells of it and whose GPUs are given by claims, while those of the
+        others are."""
+        number = len(self.nodes) + 1
+        with LocalNode(self.cluster, f"node-{number}", number, host_folders=trainer_folders()) as node:
+            _equip(self.cluster, node)
+            node.offer_claims(self.machine(node))
+            self.cluster.wait_for(lambda: self._tells(node.site.name), "the spare node's agent", 60)
+            yield replace(self, nodes=(*self.nodes, node))
+        self.cluster.kubectl("delete", "nodetopology", node.site.name, "--ignore-not-found")
+
     def topology(self, node: str) -> Mapping[str, Any]:
         """A node's NodeTopology; empty where there is none."""
         found = self.cluster.get("nodetopologies")["items"]
@@ -111,12 +123,17 @@ def standing() -> Iterator[Stand]:
             stack.enter_context(LocalNode(cluster, f"node-{number}", number, host_folders=folders)) for number in (1, 2)
         )
         for node in (one, other):
-            for write in (write_agent_image, *(trainer.write for trainer in TRAINERS)):
-                archive = node.folder / "image.tar"
-                write(archive)
-                node.import_image(archive)
-            cluster.kubectl("label", "node", node.site.name, "nvidia.com/gpu.present=true")
+            _equip(cluster, node)
         cluster.apply(RUNTIME_CLASS, device_class())
         install(cluster)
         cluster.wait_for_default_account(AGENT_NAMESPACE)
         yield Stand(cluster, (one, other))
+
+
+def _equip(cluster: LocalCluster, node: LocalNode) -> None:
+    """Gives a node the images, and the label by which the chart's agents come."""
+    for write in (write_agent_image, *(trainer.write for trainer in TRAINERS)):
+        archive = node.folder / "image.tar"
+        write(archive)
+        node.import_image(archive)
+    cluster.kubectl("label", "node", node.site.name, "nvidia.com/gpu.present=true")

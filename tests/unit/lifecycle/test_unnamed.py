@@ -4,7 +4,7 @@ are as good as any others."""
 from typing import Any
 
 from closeknit.cluster.node.node import NodeView
-from closeknit.controller.metrics import totals
+from closeknit.controller.gauges.totals import totals
 from scenarios.machines import dgx1v, hgx_h200, pairs8
 from scenarios.manifests import allocation, node, node_topology, pod, training_job, uuids
 from scenarios.stories import booked_nodes, ended
@@ -58,7 +58,7 @@ def view(found: Story) -> NodeView:
 
 
 def counted(found: Story) -> dict[str, int]:
-    return {state: number for state, number in totals(found.cluster).gpus.items() if number}
+    return {state: number for state, number in totals(found.cluster, found.now).gpus.items() if number}
 
 
 def test_it_runs_beside_them_and_says_that_nobody_told_its_gpus() -> None:

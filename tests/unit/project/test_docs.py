@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 import yaml
 
-from closeknit.agent.metrics import GpuMetrics
-from closeknit.agent.sources.simulated import SimulatedSource, load_profile
 from closeknit.api import names
-from closeknit.controller.metrics import Metrics
+from harness import metrics_page
 
 ROOT = Path(__file__).parents[3]
 SOURCES = ("crds/src", "operator/src", "node-agent/src")
 NAMES_PAGE = ROOT / "docs/reference/names.md"
+METRICS_PAGE = metrics_page.PAGE
+RECORDED: set[str] = set()
+"""Names of recording rules."""
 CHART_PAGE = ROOT / "docs/reference/chart.md"
 VALUES = ROOT / "helm/closeknit/values.yaml"
 
@@ -39,10 +40,8 @@ def closed_lists() -> dict[str, list[str]]:
     return lists | {name: [value] for name, value in vars(names).items() if name.endswith(keys)}
 
 
-def metric_names() -> list[str]:
-    registries = (Metrics().registry, GpuMetrics(SimulatedSource(load_profile("pcie-8"), "node-1")).registry)
-    families = [each for registry in registries for each in registry.collect() if each.name.startswith("closeknit_")]
-    return [f"{family.name}_total" if family.type == "counter" else family.name for family in families]
+def metric_names() -> set[str]:
+    return {family.name for family in (*metrics_page.of_the_operator(), *metrics_page.of_an_agent())}
 
 
 def leaves(value: Any, path: str = "") -> Iterator[str]:
@@ -60,15 +59,25 @@ def test_every_name_is_documented(of: str, values: list[str]) -> None:
     assert not missing, f"docs/reference/names.md does not say what these of {of} mean"
 
 
-def test_every_metric_is_documented() -> None:
-    assert len(metric_names()) > 5
-    assert not set(metric_names()) - first_cells(NAMES_PAGE)
+def test_the_page_of_metrics_is_what_they_say_of_themselves() -> None:
+    assert len(metric_names()) > 30
+    text = METRICS_PAGE.read_text()
+    assert metrics_page.page(text) == text, "run make generate"
+
+
+def test_no_page_names_a_metric_that_is_not_there() -> None:
+    known = metric_names()
+    histograms = {each.name for each in metrics_page.of_the_operator() if each.type == "histogram"}
+    known |= {f"{name}_{part}" for name in histograms for part in ("bucket", "sum", "count")}
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        named = set(re.findall(r"\bcloseknit_[a-z_]+[a-z]\b", page.read_text())) - RECORDED
+        assert not named - known, page
 
 
 def test_nothing_is_documented_that_is_not_there() -> None:
     sources = [path.read_text() for source in SOURCES for path in (ROOT / source).rglob("*.py")]
     spelt = set(re.findall(r'"([^"\n]+)"', "\n".join(sources)))
-    known = {value for values in closed_lists().values() for value in values} | set(metric_names()) | spelt
+    known = {value for values in closed_lists().values() for value in values} | spelt
     assert not first_cells(NAMES_PAGE) - known
 
 

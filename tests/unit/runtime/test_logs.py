@@ -2,12 +2,24 @@
 
 import json
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from closeknit.api.names import JobKey
-from closeknit.runtime.logs import JsonFormatter, PlainFormatter
+from closeknit.runtime.logs import JsonFormatter, LogFormat, LogLevel, PlainFormatter, configure
+
+
+@pytest.fixture
+def loggers() -> Iterator[None]:
+    """What a test sets of them is as before afterwards."""
+    root, ours = logging.getLogger(), logging.getLogger("closeknit")
+    handlers, levels = root.handlers, (root.level, ours.level)
+    yield
+    root.handlers = handlers
+    for logger, level in zip((root, ours), levels, strict=True):
+        logger.setLevel(level)
 
 
 def record(**facts: Any) -> logging.LogRecord:
@@ -70,3 +82,27 @@ def test_others_text_begins_no_line_and_drives_no_terminal(formatter: logging.Fo
 @pytest.mark.parametrize("formatter", [PlainFormatter(), JsonFormatter()], ids=["plain", "json"])
 def test_a_line_ends_somewhere(formatter: logging.Formatter) -> None:
     assert len(formatter.format(record(msg="x" * 10**6, note="\x1b" * 10**6))) < 70_000
+
+
+@pytest.mark.parametrize(
+    ("level", "written"),
+    [
+        (LogLevel.DEBUG, ["debug", "info", "warning", "library warning", "error"]),
+        (LogLevel.INFO, ["info", "warning", "library warning", "error"]),
+        (LogLevel.WARNING, ["warning", "library warning", "error"]),
+        (LogLevel.ERROR, ["error"]),
+    ],
+)
+@pytest.mark.usefixtures("loggers")
+def test_a_level_holds_back_what_is_below(
+    level: LogLevel, written: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours, library = logging.getLogger("closeknit.controller"), logging.getLogger("kopf")
+    configure(LogFormat.JSON, level)
+    ours.debug("debug")
+    ours.info("info")
+    library.info("library info")
+    ours.warning("warning")
+    library.warning("library warning")
+    ours.error("error")
+    assert [json.loads(line)["msg"] for line in capsys.readouterr().err.splitlines()] == written

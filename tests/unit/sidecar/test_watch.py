@@ -29,6 +29,7 @@ import os
 import sys
 from functools import partial
 from closeknit.sidecar import ears, hang, ras, watch
+from closeknit.sidecar.gang import hub, participant
 from closeknit.sidecar.barrier import Barrier
 from closeknit.sidecar.gang.run_folder import RunFolder
 from closeknit.sidecar.gang.settings import Settings
@@ -36,6 +37,7 @@ watch.MESSAGE_PATH = sys.argv[2] + "/watch-message"
 address = "127.0.0.1", int(os.environ["RAS_PORT"])
 watch.Ears = partial(ears.Ears, ask=lambda timeout_s: ras.asked(timeout_s, address))
 ears.TICK_S, hang.SILENT_FOR_S, hang.STILL_FOR_S = 0.2, 1.0, 0.8
+hub.HEARD_FOR_S = participant.HEARD_FOR_S = 4.0
 folder, settings = RunFolder(sys.argv[2]), Settings.parse(sys.argv[3])
 if sys.argv[1] == "barrier":
     sys.exit(Barrier(settings, folder, sys.argv[2] + "/message", gives_up_s=20).run())
@@ -130,13 +132,17 @@ def gang(tmp_path: Path) -> Iterator[list[Pod]]:
 
 def is_whole(pods: list[Pod]) -> None:
     """Waits until node rank 0 has heard all."""
+    wait_for_probe(pods[0].port, b"200")
+
+
+def wait_for_probe(port: int, state: bytes) -> None:
     until = time.monotonic() + 20
     while time.monotonic() < until:
         with suppress(OSError):
-            if probe(pods[0].port).startswith(b"HTTP/1.1 200"):
+            if probe(port).startswith(b"HTTP/1.1 " + state):
                 return
         time.sleep(0.05)
-    raise AssertionError("node rank 0 has not heard all")
+    raise AssertionError(f"no probe of port {port} was answered {state.decode()}")
 
 
 def probe(port: int) -> bytes:
@@ -144,6 +150,36 @@ def probe(port: int) -> bytes:
     with socket.create_connection(("127.0.0.1", port), 5) as asking:
         asking.sendall(b"GET /whole HTTP/1.1\r\nHost: x\r\n\r\n")
         return asking.recv(100)
+
+
+@pytest.mark.parametrize("lost", [0, 2])
+def test_another_pod_tells_too_whether_the_gang_is_whole(tmp_path: Path, lost: int) -> None:
+    """For then the kubelet of node rank 0 may be silent, or all of its node be dead."""
+    port, own = free_port(), free_port()
+    probed: list[dict[str, Any]] = [{}, {"probePort": own}, {}]
+    pods = [Pod(tmp_path / str(index), index, 3, port, **probed[index]) for index in (0, 1, 2)]
+    try:
+        for pod in pods:
+            pod.start()
+        assert [pod.run for pod in pods[:2]] == [0, 0]
+        wait_for_probe(own, b"503")
+        assert pods[2].run == 0
+        wait_for_probe(own, b"200")
+        for noise in (b"\xff\xfe\r\n", b"POST / HTTP/1.1\r\n\r\n", b"x" * 5000):
+            with socket.create_connection(("127.0.0.1", own), 5) as stranger:
+                stranger.sendall(noise)
+        idle = [socket.create_connection(("127.0.0.1", own), 5) for _ in range(40)]
+        wait_for_probe(own, b"200")
+        for each in idle:
+            each.close()
+        pods[lost].kill()
+        began = time.monotonic()
+        wait_for_probe(own, b"503")
+        assert time.monotonic() - began < 8
+        assert pods[1].runs_on
+    finally:
+        for pod in pods:
+            pod.kill()
 
 
 @pytest.mark.parametrize("who", [0, 2])
@@ -406,7 +442,8 @@ def test_a_hang_is_told_once_and_so_is_its_end(lone: Pod, ras: Ras) -> None:
     words = told(lone)
     assert words["run"] == 0
     (hung,) = words["hang"]["ranks"]
-    assert (hung["local"], hung["host"], words["hang"]["silent"]) == (1, "127.0.0.1", True)
+    assert (hung["local"], hung["index"], words["hang"]["silent"]) == (1, 0, True), "a gang of one Pod has no addresses"
+    assert abs(words["hang"]["at"] - time.time()) < 60
     time.sleep(2.5)
     assert lone.runs_on, "it was told"
     ras.counts = [ras.counts[0], ras.counts[0]]
@@ -457,6 +494,23 @@ def test_a_trainer_that_no_longer_touches_its_file_has_stalled(tmp_path: Path) -
     assert (words["hang"]["stalled"], words["run"]) == (0, 0)
     (pod.folder / "progress").touch()
     assert told(pod)["hang"] is None
+    pod.kill()
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_the_first_touch_is_told_once_in_a_run_that_follows_another(tmp_path: Path, follows: bool) -> None:
+    pod = Pod(tmp_path / "0", 0, 1, free_port(), stallSeconds=60, **dict[str, Any](firstStep=True if follows else None))
+    pod.start()
+    assert pod.run == 0
+    (pod.folder / "progress").touch()
+    began = time.time()
+    if follows:
+        words = told(pod)
+        assert (words["run"], words["hang"]) == (0, None)
+        assert abs(words["firstStep"] - began) < 2
+        (pod.folder / "progress").touch()
+    time.sleep(1)
+    assert pod.runs_on
     pod.kill()
 
 

@@ -26,6 +26,8 @@ ATTEMPT_LABEL = f"{GROUP}/attempt"  # number of the attempt, from 1
 ROLE_LABEL = f"{GROUP}/role"  # a Role
 INDEX_LABEL = f"{GROUP}/index"  # of the Pod within its role, from 0; of workers the node rank
 GPUS_ANNOTATION = f"{GROUP}/gpus"  # uuids of the GPUs it was made for, in local-rank order: for people, never read
+# On a NodeTopology, by an administrator: runs that ended there until this time are no evidence against it.
+LEMON_CLEARED_ANNOTATION = f"{GROUP}/lemon-cleared"
 # On namespaces, by an administrator: the chart's admission policy takes any template there.
 UNRESTRICTED_TEMPLATES_LABEL = f"{GROUP}/unrestricted-templates"
 
@@ -279,6 +281,7 @@ class EventReason(StrEnum):
     PODS_NOT_READY = "PodsNotReady"
     RESTARTED = "Restarted"
     HANGS = "Hangs"
+    LEMON = "Lemon"
 
 
 class EventAction(StrEnum):

@@ -6,9 +6,10 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from closeknit.api.nodetopology import MAX_GPUS_PER_NODE, MAX_LINKS_PER_GPU, MAX_NICS_PER_NODE, GpuIndex
-from closeknit.api.wire import Condition, Label, Name, Timestamp, Uuid, Wire
+from closeknit.api.wire import Condition, Label, Message, Name, Timestamp, Uuid, Wire
 
 Reason = Annotated[str, StringConstraints(max_length=64)]
+MAX_RUN_ENDS = 16
 
 
 class Health(StrEnum):
@@ -75,6 +76,28 @@ class Allocation(Wire):
     """Ways that its data has moved, from counters."""
 
 
+class RunEnd(Wire):
+    """One run of a job that ended by this node or one of its GPUs."""
+
+    job: Annotated[str, StringConstraints(max_length=127)]
+    """Namespace and name of the job."""
+    reason: Reason
+    """Why its run ended, as in status.attempts of the job."""
+    ended: Timestamp
+    """When that was written."""
+    gpu: Uuid | None = None
+    """UUID of the GPU that ended it; absent: the node."""
+
+
+class LemonStatus(Wire):
+    """A node that ended two runs within seven days, or has a GPU that did."""
+
+    since: Timestamp
+    """When the run ended that made it one."""
+    message: Message
+    """Which runs ended by it, and how to clear that."""
+
+
 class NodeTopologyStatus(Wire):
     """What changes while the machine runs."""
 
@@ -94,3 +117,8 @@ class NodeTopologyStatus(Wire):
     """NVLinks that are down."""
     allocations: Annotated[list[Allocation], Field(max_length=1024)] | None = None
     """Devices that the kubelet gave to containers; absent where nobody could ask it."""
+    run_ends: Annotated[list[RunEnd], Field(max_length=MAX_RUN_ENDS)] | None = None
+    """Runs that ended by this node or its GPUs within seven days, the oldest first: written by the operator. The
+    annotation closeknit.dev/lemon-cleared, with a time, clears those until then."""
+    lemon: LemonStatus | None = None
+    """That jobs are placed here last, and why: written by the operator."""

@@ -57,7 +57,7 @@ NO_LIMIT_FOR_HANGS_MESSAGE = (
     "restart.limit to 1 or more, or leave restart.onHang out"
 )
 MAX_RESTARTS = 1000  # charged ones; status.charges keeps a moment of each, 24 bytes
-MAX_SPARES = 1024  # nodes
+MAX_SPARES = 64  # nodes: one of twenty-five of 12,800 GPUs in eights
 Degree = Annotated[int, Field(ge=1, le=MAX_DEGREE)]
 
 
@@ -463,7 +463,8 @@ class TrainingJobSpec(Wire):
     elastic: Elastic | None = None
     """Bounds of an elastic job."""
     spares: Annotated[int, Field(ge=0, le=MAX_SPARES)] = 0
-    """Nodes like its own that are kept near, to replace one that is lost. Default 0."""
+    """Nodes like its own that are held near, without Pods, to take the place of lost ones. With fewer free ones the job
+    starts all the same, and the condition Placed says so. Default 0."""
     restart: Restart | None = None
     """When a failed job starts again. Default: its first failure of its own ends it."""
     defragment: Defragment = Defragment.NEVER

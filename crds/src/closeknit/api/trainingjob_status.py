@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from closeknit.api.trainingjob import MAX_GPUS, MAX_RESTARTS, Duration
+from closeknit.api.trainingjob import MAX_GPUS, MAX_RESTARTS, MAX_SPARES, Duration
 from closeknit.api.wire import Condition, Label, Message, Name, Timestamp, Uuid, Wire
 
 _LONG = 1 << 20
@@ -55,7 +55,7 @@ class NodeAssignment(Wire):
     mig_device: Uuid | None = None
     """UUID of the MIG device that the Pod has of that one GPU; absent: whole GPUs."""
     ranks: Annotated[str, StringConstraints(max_length=16)]
-    """Global ranks on this node, for example 0-7."""
+    """Global ranks on this node, for example 0-7; empty of a spare."""
     nics: Annotated[list[Label], Field(max_length=64)] | None = None
     """RDMA NICs that the Pod uses; absent: as the node before."""
     rdma_resource: Annotated[str, StringConstraints(max_length=_RESOURCE)] | None = None
@@ -147,6 +147,8 @@ class PlacementStatus(Wire):
     lost: Annotated[str, StringConstraints(max_length=65536, pattern=_RANGES)] | None = None
     """Positions, counted alike, whose nodes are lost: nothing is held on these, and the job waits for others in their
     place while it holds the rest."""
+    spares: Annotated[list[NodeAssignment], Field(max_length=MAX_SPARES)] | None = None
+    """Nodes that are held to take the place of lost ones: without ranks and Pods."""
     parameter_servers: Annotated[list[ParameterServerAssignment], Field(max_length=1024)] | None = None
     """Nodes of the parameter servers, which are nodes of the gang."""
     run: Annotated[int, Field(ge=0)] | None = None
@@ -187,6 +189,15 @@ class UnfitNode(Wire):
     """UUIDs of the GPUs, or the MIG device, that it did not give: the job avoids these alone. Absent: the node."""
     state: Annotated[str, StringConstraints(max_length=16)]
     """Hash of its labels, taints, resources and topology then: once they are others, the job may go there again."""
+
+
+class BlamedDevice(Wire):
+    """A node, or one GPU of it, that ended a run."""
+
+    node: Name
+    """Name of the node."""
+    gpu: Uuid | None = None
+    """UUID of the GPU; absent: the node."""
 
 
 class Phases(Wire):
@@ -246,6 +257,8 @@ class EndedAttempt(Wire):
     unfit: Annotated[list[UnfitNode], Field(max_length=16)] | None = None
     """Nodes, or GPUs of them, that were not given to its Pods: the job avoids each until the node changes, for ten
     minutes at most."""
+    blamed: Annotated[list[BlamedDevice], Field(max_length=16)] | None = None
+    """Nodes and GPUs that ended the run: one that ends two within seven days is placed last. Absent where none did."""
 
 
 class LostTime(Wire):

@@ -6,7 +6,9 @@ ASCII alone is so by itself.
 
 import json
 import logging
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
 from closeknit.api.text.printable import printable
@@ -52,17 +54,37 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry)
 
 
-FORMATTERS = {"plain": PlainFormatter, "json": JsonFormatter}
+class LogFormat(StrEnum):
+    """How an entry is written."""
+
+    PLAIN = "plain"
+    JSON = "json"
 
 
-def configure(log_format: str) -> None:
-    """Sends everything to standard error; what libraries say below WARNING stays out."""
+class LogLevel(StrEnum):
+    """The least that is written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+FORMATTERS: Mapping[LogFormat, type[logging.Formatter]] = {
+    LogFormat.PLAIN: PlainFormatter,
+    LogFormat.JSON: JsonFormatter,
+}
+
+
+def configure(log_format: LogFormat, log_level: LogLevel) -> None:
+    """Sends everything from this level on to standard error; what libraries say below WARNING stays out in any case."""
     handler = logging.StreamHandler()
     handler.setFormatter(FORMATTERS[log_format]())
+    level = logging.getLevelNamesMapping()[log_level.upper()]
     root = logging.getLogger()
     root.handlers = [handler]
-    root.setLevel(logging.WARNING)
-    logging.getLogger("closeknit").setLevel(logging.INFO)
+    root.setLevel(max(level, logging.WARNING))
+    logging.getLogger("closeknit").setLevel(level)
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -1,6 +1,7 @@
 """The turnstile of a small web server: so many connections at once, each for so long, whatever comes through them."""
 
 import asyncio
+import ssl
 from collections import Counter
 from collections.abc import Callable
 
@@ -16,13 +17,18 @@ class Turnstile:
     strangers that wait for nothing keeps anybody out.
     """
 
-    def __init__(self, serve: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(
+        self, serve: Callable[[], asyncio.Protocol], secured: Callable[[], ssl.SSLContext] | None = None
+    ) -> None:
+        """`secured` None: what is served goes over the wire as it is. A handshake happens inside of the turnstile, so
+        that who begins one and does not go on is bounded as everybody."""
         self._serve = serve
+        self._secured = secured
         self._open: dict[_Connection, str] = {}  # addresses, the oldest connection first
 
     def __call__(self) -> asyncio.Protocol:
         """The protocol of a connection that is about to be made."""
-        return _Connection(self, self._serve())
+        return _Connection(self, self._serve(), None if self._secured is None else self._secured())
 
     def close(self) -> None:
         """Ends every connection at once."""
@@ -46,24 +52,57 @@ class Turnstile:
 class _Connection(asyncio.Protocol):
     """One connection; what it does is the inner protocol's."""
 
-    def __init__(self, turnstile: Turnstile, inner: asyncio.Protocol) -> None:
+    def __init__(self, turnstile: Turnstile, inner: asyncio.Protocol, context: ssl.SSLContext | None) -> None:
         self._turnstile = turnstile
         self._inner = inner
+        self._context = context
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._handshake: asyncio.Task[None] | None = None
+        self._is_open = False
+        """Whether the inner protocol has its transport."""
+        self._early = bytearray()
+        """What came with the end of the handshake, before that."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for the type checker
         self._transport = transport
         self._deadline = asyncio.get_running_loop().call_later(CONNECTION_S, self.cut)
-        self._inner.connection_made(transport)
+        if self._context is None:
+            self._open(transport)
+        else:
+            transport.pause_reading()  # what comes before the task has begun is the handshake's, too
+            self._handshake = asyncio.ensure_future(self._shake_hands(transport, self._context))
         self._turnstile.enter(self, str((transport.get_extra_info("peername") or ("",))[0]))
 
+    async def _shake_hands(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            secured = await loop.start_tls(
+                transport, self, context, server_side=True, ssl_handshake_timeout=CONNECTION_S, ssl_shutdown_timeout=1
+            )
+        except OSError:  # no TLS, or gone meanwhile: there is nobody to answer to
+            self.cut()
+            self._left()
+            return
+        if secured is not None and not secured.is_closing():
+            self._transport = secured
+            self._open(secured)
+
+    def _open(self, transport: asyncio.Transport) -> None:
+        self._is_open = True
+        self._inner.connection_made(transport)
+        if self._early:
+            self._inner.data_received(bytes(self._early))
+
     def data_received(self, data: bytes) -> None:
-        self._inner.data_received(data)
+        if self._is_open:
+            self._inner.data_received(data)
+        else:
+            self._early += data
 
     def eof_received(self) -> bool | None:
-        return self._inner.eof_received()
+        return self._inner.eof_received() if self._is_open else None
 
     def pause_writing(self) -> None:
         self._inner.pause_writing()
@@ -72,10 +111,14 @@ class _Connection(asyncio.Protocol):
         self._inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._left()
+        if self._is_open:
+            self._inner.connection_lost(exc)
+
+    def _left(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
         self._turnstile.leave(self)
-        self._inner.connection_lost(exc)
 
     def cut(self) -> None:
         """Ends the connection at once, unsent data with it."""

@@ -82,8 +82,16 @@ def run(  # noqa: PLR0913 -- one argument for each option
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two readings.")] = READING_S,
     metrics_address: Annotated[
         str | None,
-        typer.Option(help="Where to serve /healthz, /readyz and /metrics; beyond localhost, /metrics needs a token."),
+        typer.Option(
+            help="Where to serve /healthz, /readyz and /metrics; beyond localhost by HTTPS, and /metrics needs a token."
+        ),
     ] = None,
+    metrics_certificate: Annotated[
+        Path | None,
+        typer.Option(help="Serve by HTTPS with tls.crt and tls.key of this folder, which may be renewed."),
+    ] = None,
+    log_format: Annotated[logs.LogFormat, typer.Option(help="How a log entry is written.")] = logs.LogFormat.PLAIN,
+    log_level: Annotated[logs.LogLevel, typer.Option(help="The least that is logged.")] = logs.LogLevel.INFO,
 ) -> None:
     """Measure this node again and again, and publish what changed as Node labels and a NodeTopology."""
     if context.invoked_subcommand is not None:
@@ -101,9 +109,9 @@ def run(  # noqa: PLR0913 -- one argument for each option
         _refuse(error)
     # Nothing is left to be done: what was published stays. Not even a driver that hangs may delay the end.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    logs.configure("plain")
+    logs.configure(log_format, log_level)
     try:
-        asyncio.run(_run_all(members, interval, address))
+        asyncio.run(_run_all(members, interval, address, metrics_certificate))
     except KeyboardInterrupt:
         os._exit(130)
 
@@ -130,7 +138,9 @@ def write_dump(
         print(f"closeknit-agent: no GPU could be read: {failed.message}", file=sys.stderr)
 
 
-async def _run_all(members: Sequence[AgentSpec], interval_s: float, address: Address | None) -> None:
+async def _run_all(
+    members: Sequence[AgentSpec], interval_s: float, address: Address | None, certificate: Path | None
+) -> None:
     from closeknit.agent.node_agent import Agent  # noqa: PLC0415 -- `dump` runs where the Kubernetes client is not installed
     from closeknit.agent.publish import Publisher  # noqa: PLC0415
     from closeknit.kube.http.http_api import HttpApi  # noqa: PLC0415
@@ -152,7 +162,7 @@ async def _run_all(members: Sequence[AgentSpec], interval_s: float, address: Add
             group.create_task(agent.run())
         if address is not None:
             ((member, agent),) = zip(members, agents, strict=True)
-            await _serve(stack, address, member, agent, user_agent)
+            await _serve(stack, address, certificate, member, agent, user_agent)
         give_back()
 
 
@@ -168,12 +178,20 @@ def _kubelet(stack: AsyncExitStack, socket: Path, api: "Api", member: AgentSpec)
     return KubeletSource(pods, partial(gpu_uuids, api, member.node), member.pod)
 
 
-async def _serve(stack: AsyncExitStack, address: Address, member: AgentSpec, agent: "Agent", user_agent: str) -> None:
+async def _serve(
+    stack: AsyncExitStack,
+    address: Address,
+    folder: Path | None,
+    member: AgentSpec,
+    agent: "Agent",
+    user_agent: str,
+) -> None:
     """Serves health and live values until the stack ends."""
     # An agent that serves nothing needs none of their memory.
     from closeknit.agent.metrics import GpuMetrics  # noqa: PLC0415
     from closeknit.kube.http.http_api import HttpApi  # noqa: PLC0415
     from closeknit.runtime.access import Access  # noqa: PLC0415
+    from closeknit.runtime.serving import Certificate, CertificateError, MountedCertificate, OwnCertificate  # noqa: PLC0415
     from closeknit.runtime.web import WebServer  # noqa: PLC0415
 
     access = None
@@ -183,8 +201,16 @@ async def _serve(stack: AsyncExitStack, address: Address, member: AgentSpec, age
             user_agent=user_agent, kubeconfig=member.kubeconfig, request_timeout_s=REVIEW_TIMEOUT_S
         )
         access = Access(await stack.enter_async_context(reviews))
-    metrics = GpuMetrics(member.source)
-    server = WebServer(address, agent, metrics.registry, access, metrics.refresh)
+    certificate: Certificate | None = None
+    try:
+        if folder is not None:
+            certificate = MountedCertificate(folder)
+        elif not address.is_loopback:
+            certificate = await OwnCertificate.made()
+    except (CertificateError, OSError) as error:
+        _refuse(error)
+    metrics = GpuMetrics(member.source, member.node, agent.gpus)
+    server = WebServer(address, agent, metrics.registry, access, metrics.refresh, certificate=certificate)
     try:
         await server.start()
     except OSError as error:

@@ -21,7 +21,7 @@ from closeknit.agent.kubelet.kubelet_source import KubeletSource
 from closeknit.agent.publish import NotYet, Publisher
 from closeknit.agent.sources.source import Source, SourceError
 from closeknit.api.nodetopology import NodeTopologySpec
-from closeknit.api.nodetopology_status import Allocation
+from closeknit.api.nodetopology_status import Allocation, Health
 from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import ApiError
 
@@ -38,6 +38,8 @@ START_SPREAD_S = 2.0
 # Unchanged objects are compared with the API server every one to two minutes, with jitter: 450 requests a second for
 # 40,000 agents, however they started. An object that was deleted by hand comes back within that.
 LOOK_S = 60.0
+HEALTHY = "Healthy"
+GPU_ILL = (Health.DEGRADED, Health.UNHEALTHY)
 
 
 class Agent:
@@ -120,6 +122,15 @@ class Agent:
     def gaps(self) -> list[str]:
         """What is still missing before the node's facts are there."""
         return [] if self._is_published else ["nothing has been published yet"]
+
+    def gpus(self) -> dict[str, int]:
+        """Number of GPUs by health, as they were read last; empty before that."""
+        if self._last is None:
+            return {}
+        found = self._last[1]
+        ill = [gpu.state.value for gpu in found.gpus]
+        counts = {HEALTHY: len(found.spec.gpus) - len(ill), **{each.value: ill.count(each.value) for each in GPU_ILL}}
+        return {health: max(0, number) for health, number in counts.items()}
 
     async def _discovery(self) -> Discovery:
         # In a thread: a driver that hangs must not keep this process from ending when it is told to.

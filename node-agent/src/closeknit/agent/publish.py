@@ -157,11 +157,12 @@ def _spec(topology: JsonObject | None) -> NodeTopologySpec | None:
 
 
 def _status(topology: JsonObject | None) -> NodeTopologyStatus:
-    """An empty one where there is none, or none that can be read."""
+    """An empty one where there is none, or none that can be read; without what the operator writes there."""
     try:
-        return NodeTopologyStatus.parse(topology.get("status", {}) if topology else {})
+        status = NodeTopologyStatus.parse(topology.get("status", {}) if topology else {})
     except ValidationError:
         return NodeTopologyStatus()
+    return status.model_copy(update={"run_ends": None, "lemon": None})
 
 
 def _moment(written: str | None) -> datetime | None:

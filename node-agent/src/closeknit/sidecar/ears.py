@@ -5,7 +5,7 @@ file that the trainer may touch.
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from closeknit.sidecar.hang import BEHIND_FOR_S, Hang, Witness, hang
@@ -68,26 +68,31 @@ class Stall(NamedTuple):
 def stall(progress: str, deadline_s: float, began: float, last_progress_s: float | None) -> Stall | None:
     """Whether the trainer of a run, which began at that second of Unix time, has stalled by its file. One that it has
     not touched since, and one beside which collectives are called, says nothing."""
-    try:
-        touched = os.stat(progress, follow_symlinks=False).st_mtime
-    except OSError:
-        return None
-    still_s = time.time() - touched
-    if touched < began or still_s < deadline_s:
+    at = touched(progress, began)
+    if at is None or (still_s := time.time() - at) < deadline_s:
         return None
     if last_progress_s is not None and time.monotonic() - last_progress_s < deadline_s:
         return None
     return Stall(still_s)
 
 
-def words(found: Hang | Stall, indexes: Mapping[str, int], own: int) -> dict[str, object]:
-    """What the operator is told: which ranks, by the position of their Pod and their local rank. `indexes`: the Pods by
-    their addresses; one that is not among them has none."""
-    told: dict[str, object] = {"stillSeconds": round(found.still_s)}
+def touched(progress: str, began: float) -> float | None:
+    """When the trainer of a run, which began at that second of Unix time, last touched its file; None before it has."""
+    try:
+        at = os.stat(progress, follow_symlinks=False).st_mtime
+    except OSError:
+        return None
+    return at if at >= began else None
+
+
+def words(found: Hang | Stall, position: Callable[[str], int | None], own: int) -> dict[str, object]:
+    """What the operator is told: which ranks, by the position of their Pod and their local rank. `position`: of the
+    Pod with an address, where it is known."""
+    told: dict[str, object] = {"at": round(time.time()), "stillSeconds": round(found.still_s)}
     if isinstance(found, Hang):
         told["silent"] = found.is_silent
         told["ranks"] = [
-            {"index": indexes.get(rank.host), "host": rank.host[:45], "local": rank.cuda_dev}
+            {"index": position(rank.host), "host": rank.host[:45], "local": rank.cuda_dev}
             for rank in found.ranks[:_TOLD_RANKS]
         ]
     else:

@@ -6,7 +6,8 @@ What was learnt on two H100 (NCCL 2.28.9) decides the rules:
 - A stopped process does not answer RAS. A process that saves a checkpoint alone, while the others wait for it in the
   next collective, does. So silence is told soon, and a lag only after a deadline.
 - RAS never takes back that a process is dead, though both train on. Counts that rise are stronger than its word.
-- The network of RAS may break in two. Then each half tells of its own ranks, so answers are put together over time.
+- The network of RAS may break in two. Then each half tells of its own ranks, so answers are put together over time. A
+  rank that answers though others call it dead has to be silent for longer: it may be chance that it does not answer.
 """
 
 from collections.abc import Mapping
@@ -18,10 +19,14 @@ from closeknit.sidecar.ras import RankId, Report
 SILENT_FOR_S = 30.0
 # Counts of a gang that trains rise every step; a step of the largest models takes some ten seconds.
 STILL_FOR_S = 20.0
+# Each answer is that of any process of a Pod, of which there are eight as a rule: that four answers every 5 s come from
+# others for 30 s has a probability of 4 %, and for 120 s of three in a million.
+DOUBTED_FOR_S = 120.0
 # Where one rank saves alone, the others wait in a collective, at most as long as PyTorch lets them (its default is
 # 10 min). A lag that lasts so long is told before PyTorch ends the ranks.
 BEHIND_FOR_S = 480.0
 _SEEN_WITHIN_S = 30.0  # an answer older than that says nothing of now
+_ONE_LOOK_S = 1.0  # the answers of one look come within milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,28 @@ class _Seen:
     missing_since_s: float | None = None
     """Since when answers call it unresponsive and none has its counts."""
     is_discredited: bool = False
-    """Whether the gang went on without it being heard: then its silence proves nothing."""
+    """Whether its silence proves nothing: the gang went on without it being heard."""
+    is_doubted: bool = False
+    """Whether it was called unresponsive and answered all the same: only some may not hear it."""
+
+    def answered(self, counts: Mapping[str, int], at_s: float) -> "_Seen":
+        """After an answer that has its counts."""
+        is_doubted = self.is_doubted or self.missing_since_s is not None
+        return _Seen(counts, at_s, None, self.is_discredited, is_doubted)
+
+    def called_missing(self, at_s: float) -> "_Seen":
+        """After an answer that calls it unresponsive."""
+        since_s = at_s if self.missing_since_s is None else self.missing_since_s
+        is_doubted = self.is_doubted or (self.answered_at_s is not None and at_s - self.answered_at_s < _ONE_LOOK_S)
+        return _Seen(self.counts, self.answered_at_s, since_s, self.is_discredited, is_doubted)
+
+    def is_silent(self, at_s: float, still_s: float, behind_for_s: float) -> bool:
+        """Whether it has been silent for so long that it has stopped."""
+        if self.missing_since_s is None or self.is_discredited:
+            return False
+        if self.answered_at_s is None:  # it may have been called dead before we listened
+            return still_s >= behind_for_s
+        return at_s - self.missing_since_s >= (DOUBTED_FOR_S if self.is_doubted else SILENT_FOR_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +83,10 @@ class Witness:
                 known = {} if before is None else before.counts
                 if sum(counts.values()) > sum(known.values()):
                     rose_at_s = at_s
-                seen[key, rank] = _Seen(counts, at_s, None, before is not None and before.is_discredited)
+                seen[key, rank] = (before or _Seen()).answered(counts, at_s)
             for rank in communicator.unresponsive:
                 before = self.seen.get((key, rank), _Seen())
-                since_s = at_s if before.missing_since_s is None else before.missing_since_s
-                seen[key, rank] = replace(before, missing_since_s=since_s)
+                seen[key, rank] = before.called_missing(at_s)
         if rose_at_s == at_s:
             seen = {each: _discredited(rank, at_s) for each, rank in seen.items()}
         return Witness(seen, rose_at_s)
@@ -92,11 +117,7 @@ def hang(witness: Witness, at_s: float, behind_for_s: float = BEHIND_FOR_S) -> H
     still_s = at_s - witness.rose_at_s
     if still_s < STILL_FOR_S:
         return None
-    silent = {
-        rank
-        for (_, rank), seen in witness.seen.items()
-        if seen.missing_since_s is not None and not seen.is_discredited and at_s - seen.missing_since_s >= SILENT_FOR_S
-    }
+    silent = {rank for (_, rank), seen in witness.seen.items() if seen.is_silent(at_s, still_s, behind_for_s)}
     if silent:
         return Hang(_ordered(silent), is_silent=True, still_s=still_s)
     if still_s < behind_for_s:

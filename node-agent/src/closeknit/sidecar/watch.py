@@ -6,9 +6,10 @@ It ends with 0 when the trainer is over, so that its Pod is.
 import json
 from contextlib import suppress
 
-from closeknit.sidecar.ears import Ears, stall, words
+from closeknit.sidecar.ears import Ears, stall, touched, words
 from closeknit.sidecar.gang.member_state import Act
 from closeknit.sidecar.gang.participant import Participant
+from closeknit.sidecar.gang.probe import Probe
 from closeknit.sidecar.gang.protocol import Phase
 from closeknit.sidecar.gang.run_folder import RunFolder
 from closeknit.sidecar.gang.settings import RESET_CODE, TOLD_CODE, Settings
@@ -26,15 +27,21 @@ class Watch(Participant):
         is_heard = settings.hears_ras and settings.is_meeting_point
         self._ears = Ears(settings.behind_s or BEHIND_FOR_S) if is_heard else None
         self._was_alive = False  # the trainer's wrapper
+        self._probe: Probe | None = None
 
     def run(self) -> int:
         """See Participant.run."""
         if self._ears is not None:
             self._ears.listen()
+        if self.settings.probe_port is not None:
+            with suppress(OSError):  # something else has the port: then this Pod tells nothing of the others
+                self._probe = Probe(self.settings.probe_port, self.selector, lambda: self.hears_whole)
         return super().run()
 
     def look(self) -> None:
         """Sees whether the trainer has ended, or the Pod is to end."""
+        if self._probe is not None:
+            self._probe.tidy()
         if self.member.phase is Phase.RUNNING:
             self._see_trainer()
         if self.member.phase is Phase.OVER:
@@ -81,10 +88,28 @@ class Watch(Participant):
             stalled = stall(folder.progress, settings.behind_s, folder.began(), last_s)
         told, news = folder.hang(), found or stalled
         if news is not None and told is None:
-            indexes = {} if self.server is None else self.server.addresses()
-            self._tell(words(news, indexes, settings.index))
+            self._tell(words(news, self._position, settings.index))
         elif news is None and told is not None and ("stalled" in told or (ears is not None and ears.is_moving)):
             self._tell(None)
+        elif self._is_first_step():
+            self._say(told)
+
+    def _is_first_step(self) -> bool:
+        """Whether the trainer of node rank 0 has first touched its file in a run that follows another."""
+        settings, folder, run = self.settings, self.folder, self.member.run
+        is_asked = settings.is_meeting_point and settings.behind_s is not None
+        if not (is_asked and (settings.tells_first_step or run)) or folder.first_step(run) is not None:
+            return False
+        at = touched(folder.progress, folder.began())
+        if at is not None:
+            folder.keep_first_step(run, at)
+        return at is not None
+
+    def _position(self, address: str) -> int | None:
+        """Of the Pod with this address in the gang; None where it is not known."""
+        if self.settings.size == 1:
+            return self.settings.index
+        return None if self.server is None else self.server.addresses().get(address)
 
     def _tell(self, told: dict[str, object] | None) -> None:
         """Has the gang start again, or leaves words for the operator: these end the sidecar alone, which is started
@@ -97,6 +122,13 @@ class Watch(Participant):
                 self.member.trainer_ended(is_for_good=False)
                 self.code = RESET_CODE  # by no end of its trainer, which is there
             return
+        self._say(told)
+
+    def _say(self, hang: dict[str, object] | None) -> None:
+        """Leaves what is known of this run, and ends for the kubelet to pass it on."""
+        run = self.member.run
+        at = self.folder.first_step(run)
+        said = {"run": run, "hang": hang, **({} if at is None else {"firstStep": at})}
         with suppress(OSError), open(MESSAGE_PATH, "w") as message:
-            message.write(json.dumps({"run": self.member.run, "hang": told}, separators=(",", ":")))
+            message.write(json.dumps(said, separators=(",", ":")))
         self.code = TOLD_CODE

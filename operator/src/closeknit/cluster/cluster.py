@@ -3,13 +3,13 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from immutables import Map
 
 from closeknit.api.clustertopology import Fabric
 from closeknit.api.names import GPU_RESOURCE, HOST_LEVEL, IMEX_CHANNELS, JobKey
-from closeknit.api.nodetopology_status import TrafficPath
+from closeknit.api.nodetopology_status import RunEnd, TrafficPath
 from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.booking.booking import Booking
@@ -21,7 +21,7 @@ from closeknit.cluster.node.node import NodeView
 from closeknit.cluster.node.slice_pools import uuid_of
 from closeknit.cluster.node.users import GpuUser
 from closeknit.cluster.node.view import node_view
-from closeknit.cluster.objects.agent_report import ReportedAllocation
+from closeknit.cluster.objects.agent_report import AgentReport, ReportedAllocation
 from closeknit.cluster.objects.dra import ResourceClaim
 from closeknit.cluster.objects.node_objects import DeviceClass
 from closeknit.cluster.objects.pod_requests import Amounts
@@ -31,6 +31,7 @@ from closeknit.cluster.persistent.table import EMPTY, ObjectKey
 from closeknit.cluster.pods.pod import Pod
 from closeknit.cluster.store.indexes import (
     ALLOCATIONS,
+    BLAMED_ON,
     BOOKINGS,
     CLAIMS,
     CLAIMS_OF,
@@ -41,6 +42,8 @@ from closeknit.cluster.store.indexes import (
     PODS,
     PODS_OF,
     PRIORITIES,
+    REPORTS,
+    RUN_ENDS,
     SLICES,
     SLICES_OF_POOL,
     STORAGE_CLASSES,
@@ -53,6 +56,15 @@ from closeknit.cluster.store.next_version import after
 from closeknit.cluster.store.object_tables import ObjectTables
 
 _Pairs = list[tuple[NodeView | None, NodeView | None]]
+
+
+class NodeRecord(NamedTuple):
+    """What is known against a node."""
+
+    report: AgentReport
+    """With the runs that ended by it, as they are stored with it."""
+    blamed: tuple[RunEnd, ...]
+    """Those that jobs tell of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +315,15 @@ class Cluster:
     def newest_heartbeat(self, until: datetime) -> datetime | None:
         """The newest heartbeat of any agent up to a moment: `now` for recorded objects."""
         return self._tables.beats.newest(until)
+
+    def records(self) -> Iterator[NodeRecord]:
+        """What is known against each node by which a run has ended, in no order. One that has no NodeTopology has
+        none."""
+        tables, reports = self._tables, self._tables.all(REPORTS)
+        blamed: Mapping[str, tuple[RunEnd, ...]] = tables.filed.get(BLAMED_ON, EMPTY)
+        for name in {**tables.all(RUN_ENDS), **blamed}:
+            if (report := reports.get(name)) is not None:
+                yield NodeRecord(report, blamed.get(name, ()))
 
     @property
     def forest(self) -> Forest:

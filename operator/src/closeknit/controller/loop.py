@@ -13,6 +13,7 @@ from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.booking.booking import booking
+from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.forest.domain import Domain
 from closeknit.cluster.store.kinds import Stream
@@ -295,15 +296,16 @@ class SchedulingLoop:
         is_assumed = meant is not None and booking(meant) is not None
         if meant is not None and is_assumed:
             self._sight.assume(meant)
-        before = (job or cluster.invalid_jobs[plan.job]).status
+        stored = job or cluster.invalid_jobs[plan.job]
         self._turns[plan.job] = turn = Turn(is_kept=plan.error is None)
-        task = asyncio.create_task(self._write(plan, before, meant, turn), name=f"write {plan.job}")
+        task = asyncio.create_task(self._write(plan, stored, meant, turn), name=f"write {plan.job}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return is_assumed
 
-    async def _write(self, plan: Plan, before: TrainingJobStatus, meant: TrainingJob | None, turn: Turn) -> None:
-        """`meant` is the job once the status is stored; None where none is to be, or it cannot be read."""
+    async def _write(self, plan: Plan, stored: TrainingJob | InvalidJob, meant: TrainingJob | None, turn: Turn) -> None:
+        """`stored` is the job as it was decided on, `meant` the job once the status is stored; None where none is to
+        be, or it cannot be read."""
         loop = asyncio.get_running_loop()
         try:
             results = await self._writes.apply(plan)
@@ -311,7 +313,7 @@ class SchedulingLoop:
             seen = versions(results)
             for result in results:
                 if isinstance(result, StatusStored):
-                    self._stored(plan, before, meant, result.version)
+                    self._stored(plan, stored, meant, result.version)
                 elif isinstance(result, Failed) and result.action is None and result.denial.failure is DenialKind.LOST:
                     seen[Stream.TRAINING_JOBS] = await self._asked(plan)
             turn.versions = seen
@@ -320,7 +322,7 @@ class SchedulingLoop:
             self._rest(plan, results, turn)
         except Exception as error:  # it must not keep its job waiting for ever
             self._report(plan.job, error)
-            await self._tell_error(plan, before, error)
+            await self._tell_error(plan, stored.status, error)
             turn.is_kept, turn.not_before = False, loop.time() + BROKEN_PAUSE_S
         if plan.error is not None:
             turn.not_before = max(turn.not_before, loop.time() + BROKEN_PAUSE_S)
@@ -337,9 +339,9 @@ class SchedulingLoop:
         except Exception as another:
             self._report(plan.job, another)
 
-    def _stored(self, plan: Plan, before: TrainingJobStatus, meant: TrainingJob | None, version: str) -> None:
-        self._metrics.stored(plan, before)
-        log_decision(plan, before)
+    def _stored(self, plan: Plan, before: TrainingJob | InvalidJob, meant: TrainingJob | None, version: str) -> None:
+        self._metrics.stored(plan, before, self._sight.cluster.pods_of(plan.job))
+        log_decision(plan, before.status)
         if meant is not None and meant.status.placement is not None:
             metadata = meant.metadata.model_copy(update={"resource_version": version})
             self._sight.assume(meant.model_copy(update={"metadata": metadata}))

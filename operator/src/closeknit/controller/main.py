@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from closeknit.controller import shell
+from closeknit.controller.gauges.ranks import LIMIT
 from closeknit.controller.leader.leadership import Election
 from closeknit.controller.process import Process
 from closeknit.kube.errors import LoginError
@@ -19,6 +20,7 @@ from closeknit.kube.lease import SENT_WITHIN_S
 from closeknit.runtime import logs
 from closeknit.runtime.access import Access
 from closeknit.runtime.address import Address
+from closeknit.runtime.serving import Certificate, CertificateError, MountedCertificate, OwnCertificate
 
 REVIEW_TIMEOUT_S = 4.0  # twice that, and what goes before it, is less than the 10 s that a scraper waits
 
@@ -29,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the operator until it is told to end. Gives 0 then, 1 after a failure, 2 if it cannot even begin."""
     options = _parser().parse_args(arguments)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on it ends in order
-    logs.configure(options.log_format)
+    logs.configure(logs.LogFormat(options.log_format), logs.LogLevel(options.log_level))
     if options.kubeconfig is not None:
         if not options.kubeconfig.is_file():
             print(f"closeknit-operator: --kubeconfig {options.kubeconfig}: no such file", file=sys.stderr)
@@ -37,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ["KUBECONFIG"] = str(options.kubeconfig)  # where kopf and the kubernetes library look
     try:
         asyncio.run(_run(options))
-    except (LoginError, OSError) as error:
+    except (LoginError, CertificateError, OSError) as error:
         print(f"closeknit-operator: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -51,13 +53,26 @@ async def _run(options: argparse.Namespace) -> None:
     async with AsyncExitStack() as ends:
         api = await ends.enter_async_context(await HttpApi.connect(user_agent=user_agent, sent_within_s=SENT_WITHIN_S))
         access: Access | None = None
+        certificate: Certificate | None = None
+        if options.metrics_certificate is not None:
+            certificate = MountedCertificate(options.metrics_certificate)
         if not metrics_address.is_loopback:
+            certificate = certificate or await OwnCertificate.made()
             # Connections of its own: requests for metrics take none from those that write Pods.
             reviews = await HttpApi.connect(user_agent=user_agent, request_timeout_s=REVIEW_TIMEOUT_S)
             access = Access(await ends.enter_async_context(reviews))
         namespace = options.leader_elect_namespace or api.namespace
         election = Election.of_this_process(namespace) if options.leader_elect else None
-        await shell.run(Process(api, metrics_address, access, election, sidecar_image=options.sidecar_image))
+        process = Process(
+            api,
+            metrics_address,
+            access,
+            election,
+            sidecar_image=options.sidecar_image,
+            rank_info_limit=options.rank_info_limit,
+            certificate=certificate,
+        )
+        await shell.run(process)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -68,8 +83,15 @@ def _parser() -> argparse.ArgumentParser:
         type=_address,
         default="127.0.0.1:8080",
         metavar="HOST:PORT",
-        help="where to serve /healthz, /readyz and /metrics (default %(default)s); beyond localhost, /metrics needs a "
-        "token that may get it",
+        help="where to serve /healthz, /readyz and /metrics (default %(default)s); beyond localhost by HTTPS, and "
+        "/metrics needs a token that may get it",
+    )
+    parser.add_argument(
+        "--metrics-certificate",
+        type=Path,
+        metavar="FOLDER",
+        help="serve by HTTPS with its tls.crt and tls.key, which are read again when they change; default: plain HTTP "
+        "on localhost, beyond it a certificate that the process makes itself",
     )
     parser.add_argument(
         "--leader-elect",
@@ -88,9 +110,27 @@ def _parser() -> argparse.ArgumentParser:
         metavar="IMAGE",
         help="image with closeknit-sidecar, by which gangs restart in place; default: none, they restart in new Pods",
     )
-    parser.add_argument("--log-format", choices=sorted(logs.FORMATTERS), default="plain", help="default %(default)s")
+    parser.add_argument(
+        "--rank-info-limit",
+        type=_count,
+        default=LIMIT,
+        metavar="RANKS",
+        help="show closeknit_rank_info, which has names of jobs and namespaces, while there are at most so many ranks "
+        "(default %(default)s); 0: never",
+    )
+    formats, levels = ([each.value for each in kind] for kind in (logs.LogFormat, logs.LogLevel))
+    parser.add_argument("--log-format", choices=formats, default="plain", help="default %(default)s")
+    parser.add_argument(
+        "--log-level", choices=levels, default="info", help="the least that is logged; default %(default)s"
+    )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('closeknit')}")
     return parser
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 9):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of ranks, such as {LIMIT}, or 0 for none")
+    return int(text)
 
 
 def _address(text: str) -> Address:

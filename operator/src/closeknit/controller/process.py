@@ -6,25 +6,29 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 
 from closeknit.cluster.cluster import Cluster
 from closeknit.controller import interpreter
+from closeknit.controller.gauges.metered_api import MeteredApi
+from closeknit.controller.gauges.ranks import LIMIT, rank_info
+from closeknit.controller.gauges.totals import totals
 from closeknit.controller.leader.fenced_api import FencedApi
 from closeknit.controller.leader.leadership import Elected, Election, Leadership, Unopposed
 from closeknit.controller.loop import SchedulingLoop
-from closeknit.controller.metrics import Metrics, totals
+from closeknit.controller.metrics import Metrics, utc_now
 from closeknit.controller.sight import Sight
 from closeknit.controller.vitals import OperatorVitals
 from closeknit.controller.worker import ThreadWorker
 from closeknit.controller.writes.writes import Writes
 from closeknit.kube.api import Api
-from closeknit.lifecycle.topology_status import silences, topology_news
+from closeknit.lifecycle.topology_status import lemon_news, silences, topology_news
 from closeknit.placement.fragmentation import fragmentation
 from closeknit.runtime.access import Access
 from closeknit.runtime.address import Address
 from closeknit.runtime.responsive import measure_lag
+from closeknit.runtime.serving import Certificate
 from closeknit.runtime.web import WebServer
 
 GAUGES_S = 5.0  # as often as anybody scrapes
@@ -33,11 +37,6 @@ TOLD_S = 30.0  # status of the cluster as a whole: free GPUs change with each bo
 EVENTS_PER_LOOK = 16  # of nodes: of a fleet whose agents all end at once most are told later, some every half minute
 
 _log = logging.getLogger(__name__)
-
-
-def utc_now() -> datetime:
-    """The moment, in UTC."""
-    return datetime.now(UTC)
 
 
 def end_at_once(words: str) -> None:
@@ -50,7 +49,7 @@ def end_at_once(words: str) -> None:
 class Process:
     """Reflectors, the scheduling loop and the web server over one Api; with an election one of several replicas."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what the command line says
         self,
         api: Api,
         metrics_address: Address,
@@ -58,25 +57,37 @@ class Process:
         election: Election | None = None,
         *,
         sidecar_image: str = "",
+        rank_info_limit: int = LIMIT,
+        certificate: Certificate | None = None,
         now: Callable[[], datetime] = utc_now,
         on_lost: Callable[[str], None] = end_at_once,
     ) -> None:
         """`access` None: everyone who reaches the address may read the metrics. `sidecar_image` empty: no gang restarts
-        in place. `on_lost` is called when another replica may lead."""
-        self.metrics = Metrics()
+        in place. `rank_info_limit`: no closeknit_rank_info while there are more ranks. `certificate` None: plain HTTP.
+        `on_lost` is called when another replica may lead."""
+        self.metrics = Metrics(now)
+        api = MeteredApi(api, self.metrics.count_request)
         self.sight = Sight(api, self.wake, sidecar_image)
-        self.metrics.watch(self.sight)
+        self._rank_info_limit = rank_info_limit
         self._worker = ThreadWorker()
         self._now = now
         self.leadership: Leadership = (
             Unopposed(self.sight) if election is None else Elected(api, self.sight, election, on_lost)
         )
-        self.metrics.watch_leader(self.leadership)
+        self.metrics.watch(self.sight, self.leadership)
         self._fence = FencedApi(api, lambda: self.leadership.holds)
         self._writes = Writes(self._fence, self.metrics.count_write, now, socket.gethostname())
         self.loop = SchedulingLoop(self.sight, self.leadership, self._writes, self.metrics, now, self._worker)
         self.vitals = OperatorVitals(self.sight, self.leadership, self.loop)
-        self.web = WebServer(metrics_address, self.vitals, self.metrics.registry, access)
+        self.web = WebServer(
+            metrics_address,
+            self.vitals,
+            self.metrics.registry,
+            access,
+            self.metrics.refresh,
+            written=lambda: self.metrics.text,
+            certificate=certificate,
+        )
 
     def wake(self) -> None:
         """Has the loop look again."""
@@ -118,7 +129,9 @@ class Process:
         await self.loop.begun.wait()
         while True:
             if self.sight.is_synced and (cluster := self.sight.cluster) is not shown:
-                self.metrics.show(await self._worker.run(partial(totals, cluster)))
+                self.metrics.show(await self._worker.run(partial(totals, cluster, self._now())))
+                ranks = partial(rank_info, cluster, self._rank_info_limit)
+                self.metrics.show_ranks(await self._worker.run(ranks))
                 shown = cluster
             await asyncio.sleep(GAUGES_S)
 
@@ -140,7 +153,8 @@ class Process:
             await asyncio.sleep(FRAGMENTATION_S)
 
     async def _tell(self) -> None:
-        """Tells in ClusterTopologies what was found of them, and in Events which agents are silent: what is news."""
+        """Tells in ClusterTopologies what was found of them, in NodeTopologies which runs ended by their nodes, and in
+        Events which agents are silent: what is news."""
         seen: Cluster | None = None
         told: set[str] = set()
         await self.loop.begun.wait()
@@ -149,18 +163,21 @@ class Process:
                 try:
                     news = await self._worker.run(partial(topology_news, cluster, self._now()))
                     silent = await self._worker.run(partial(silences, cluster))
+                    lemons = await self._worker.run(partial(lemon_news, cluster, self._now()))
                 except Exception:  # no decision reads it
                     _log.exception("what is told of the cluster was not found")
                     self.metrics.broken_decisions.inc()
                 else:
                     for each in news:
                         await self._writes.tell_topology(each)
+                    for lemon in lemons[:EVENTS_PER_LOOK]:
+                        await self._writes.tell_lemon(lemon)
                     told &= {notice.name for notice in silent.values()}
                     left = [(node, notice) for node, notice in silent.items() if notice.name not in told]
                     for node, notice in left[:EVENTS_PER_LOOK]:
                         await self._writes.tell_node(node, notice)
                         told.add(notice.name)
-                    is_left = bool(news) or len(left) > EVENTS_PER_LOOK  # what was refused is found again
+                    is_left = bool(news or lemons) or len(left) > EVENTS_PER_LOOK  # what was refused is found again
                     seen = None if is_left else cluster
             await asyncio.sleep(TOLD_S)
 

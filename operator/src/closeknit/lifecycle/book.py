@@ -7,7 +7,15 @@ from closeknit.api.names import INDEX_LABEL, EventAction, EventReason
 from closeknit.api.objects import TrainingJob
 from closeknit.api.text.opaque import short
 from closeknit.api.trainingjob_status import EnvironmentStatus, PlacementStatus, TrainingJobStatus
-from closeknit.cluster.booking.booking import Booking, BookingShare, assignments, encoded, names, server_share
+from closeknit.cluster.booking.booking import (
+    Booking,
+    BookingShare,
+    assignments,
+    encoded,
+    encoded_spares,
+    names,
+    server_share,
+)
 from closeknit.cluster.booking.parameter_servers import dealt
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.job_volumes import Volumes, sources
@@ -20,6 +28,7 @@ from closeknit.lifecycle.attempt import creation
 from closeknit.lifecycle.attempt.launched_gang import Lost, gang
 from closeknit.lifecycle.attempt.leftovers import leftovers
 from closeknit.lifecycle.attempt.subject import Subject
+from closeknit.lifecycle.restart.lemons import lemons_of
 from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.conditions import moment, stated
 from closeknit.lifecycle.status.degraded import degradation, harmed
@@ -126,13 +135,15 @@ def may_be_counted(subject: Subject) -> bool:
 
 
 def placed(subject: Subject, booked: PlacementStatus, harm: str | None = None) -> Notice:
-    """The Event of a booking, with settings that harm the job there, and a level that it prefers in vain."""
+    """The Event of a booking, with settings that harm the job there, a level that it prefers in vain, and a
+    lemon that it had to take."""
     nodes = assignments(booked)
     device = next((node.mig_device for node in nodes if node.mig_device), None)
     asked = f"MIG device {device}" if device else count(sum(len(node.gpus) for node in nodes), "GPU")
     bandwidth = booked.predicted_bus_bandwidth_gb_s
     predicted = "" if bandwidth is None else f", {bandwidth:g} GB/s predicted"
-    warnings = [words for words in (harm, unknown_preference(subject.job.spec, subject.cluster)) if words]
+    bad = [f"{each.words}, and nothing else had room" for each in lemons_of(booked, subject.cluster, subject.now)[:1]]
+    warnings = [words for words in (harm, unknown_preference(subject.job.spec, subject.cluster), *bad) if words]
     note = "; ".join((f"{asked} on {names([node.name for node in nodes])}{predicted}", *warnings))
     return subject.notice(EventReason.PLACED, note, action=EventAction.PLACE, warning=bool(warnings))
 
@@ -174,6 +185,7 @@ def _placement_status(job: TrainingJob, placement: Placement) -> PlacementStatus
         nodes=told.nodes,
         packed=told.packed,
         parameter_servers=told.parameter_servers,
+        spares=encoded_spares(tuple(map(booked_share, placement.spares))),
         levels=dict(placement.levels) or None,
         predicted_bus_bandwidth_gb_s=_rounded(placement.predicted_bus_bandwidth_gb_s),
         ideal_bus_bandwidth_gb_s=_rounded(placement.ideal_bus_bandwidth_gb_s),

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from math import inf
 
 from closeknit.api.names import ConditionReason, ConditionType, EventAction, EventReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.pods.gang_runs import first_step_at
 from closeknit.cluster.pods.pod import Pod
 from closeknit.cluster.pods.symptoms import without_devices
 from closeknit.launch.environment.environment import environment
@@ -48,8 +50,8 @@ from closeknit.lifecycle.health.unschedulable import unschedulable
 from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.conditions import found, stated
 from closeknit.lifecycle.status.degraded import Degradation, degradation, harmed, together
-from closeknit.lifecycle.status.lost_time import Launch, phases_told
-from closeknit.lifecycle.status.pauses import is_between, later, restart_at
+from closeknit.lifecycle.status.lost_time import Launch, launch, phases_told
+from closeknit.lifecycle.status.pauses import is_between, restart_at
 from closeknit.lifecycle.swap.dead_nodes import dead_nodes
 from closeknit.lifecycle.writes.answers import TOLD_AGAIN
 from closeknit.lifecycle.writes.plan import Action, Notice, Plan
@@ -221,6 +223,8 @@ def _seen(attempt: Attempt) -> _Seen:
     was_ill = degraded is not None and degraded.reason in _TOLD_EARLY
     is_told = degraded is not None and degraded.status == "True" and (was_ill or not is_early)
     hangs = hung_gang.told(attempt)
+    if hangs is None and (until := device_health.silent_until(attempt, ill)) is not None:
+        return _Seen(pause_s=min(seconds_until(until, subject.now), inf if pause_s is None else pause_s))
     lacks = [each for each in (hangs, ill, slower, idle, shown) if each is not None]
     if not lacks and not is_told and not subject.answers.sidecar_refused:
         return _Seen(pause_s=pause_s)
@@ -232,14 +236,17 @@ def _seen(attempt: Attempt) -> _Seen:
 
 def _launch(attempt: Attempt) -> Launch:
     """When the gang's Pods came, for the moment when all of them run."""
+    stepped = _first_step(attempt)
     if attempt.runs:
-        return Launch()
-    now = attempt.subject.now
-    scheduled = (pod.condition("PodScheduled") for pod in attempt.present)
-    told = (each.last_transition_time or "" for each in scheduled if each is not None and each.status == "True")
-    made = [at for pod in attempt.present if (at := later(pod.created, None, now)) is not None]
-    bound = [at for each in told if (at := later(each, None, now)) is not None]
-    return Launch(min(made, default=None), max(bound, default=None))
+        return Launch(stepped=stepped)
+    return replace(launch(attempt.present, attempt.subject.now), stepped=stepped)
+
+
+def _first_step(attempt: Attempt) -> datetime | None:
+    """When progress was first seen in this run, by node rank 0's sidecar; None where it does not tell."""
+    placement, pod = attempt.subject.job.status.placement, attempt.pods[0]
+    run = 0 if placement is None or placement.run is None else placement.run
+    return None if pod is None else first_step_at(pod, run)
 
 
 def _runs_again(attempt: Attempt, status: TrainingJobStatus) -> Notice | None:

@@ -1,5 +1,5 @@
-"""Status of the cluster as a whole: each ClusterTopology's levels and fields without effect, and each node with a
-silent agent."""
+"""Status of the cluster as a whole: each ClusterTopology's levels and fields without effect, each node with a silent
+agent, and each node by which runs ended."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -12,14 +12,18 @@ from closeknit.api.clustertopology import RESERVED_LEVELS, ClusterTopologyStatus
 from closeknit.api.names import (
     DEFAULT_CLUSTER_TOPOLOGY,
     EventAction,
+    EventReason,
     ExclusionReason,
     TopologyConditionType,
     TopologyReason,
 )
+from closeknit.api.nodetopology_status import LemonStatus, RunEnd
 from closeknit.api.objects import ClusterTopology
 from closeknit.cluster.booking.booking import names
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.node import NodeView
+from closeknit.lifecycle.attempt.subject import NOTE_MAX_LENGTH
+from closeknit.lifecycle.restart.lemons import record_of
 from closeknit.lifecycle.status.conditions import Observation, observed
 from closeknit.lifecycle.writes.plan import Notice
 from closeknit.placement.values.sentences import count, listed
@@ -47,6 +51,16 @@ class TopologyNews(NamedTuple):
     status: ClusterTopologyStatus
 
 
+class LemonNews(NamedTuple):
+    """What to store with a NodeTopology."""
+
+    node: str
+    run_ends: tuple[RunEnd, ...] | None
+    lemon: LemonStatus | None
+    notice: Notice | None
+    """The Event where its node has become a lemon."""
+
+
 def topology_news(cluster: Cluster, now: datetime) -> tuple[TopologyNews, ...]:
     """The statuses to store now."""
     found = sorted(cluster.topologies.values(), key=lambda each: (not _counts(each), each.metadata.name))
@@ -65,10 +79,33 @@ def silences(cluster: Cluster) -> dict[str, Notice]:
                 "Look at its Pod: kubectl get pods --all-namespaces --selector app.kubernetes.io/component=agent "
                 f"--field-selector spec.nodeName={view.name}"
             )
-            digest = sha256(view.exclusion.message.encode()).hexdigest()[:16]
-            name = f"{view.name[:_NODE_NAME].rstrip('.-')}.{digest}"
+            name = _event_name(view.name, view.exclusion.message)
             found[view.name] = Notice(name, ExclusionReason.AGENT_STALE, EventAction.EXCLUDE, words, warning=True)
     return dict(sorted(found.items()))
+
+
+def lemon_news(cluster: Cluster, now: datetime) -> tuple[LemonNews, ...]:
+    """The evidence to store with NodeTopologies now, by node."""
+    found = []
+    for record in sorted(cluster.records(), key=lambda each: each.report.name):
+        report = record.report
+        ends, lemon = record_of(record, cluster, now)
+        if (ends, lemon) != (report.run_ends, report.lemon):
+            is_new = lemon is not None and report.lemon is None
+            found.append(
+                LemonNews(report.name, ends, lemon, _lemon_notice(report.name, lemon) if is_new and lemon else None)
+            )
+    return tuple(found)
+
+
+def _lemon_notice(node: str, lemon: LemonStatus) -> Notice:
+    name = _event_name(node, lemon.since)
+    return Notice(name, EventReason.LEMON, EventAction.PLACE, lemon.message[:NOTE_MAX_LENGTH], warning=True)
+
+
+def _event_name(node: str, state: str) -> str:
+    """The name of the Event about this state of a node."""
+    return f"{node[:_NODE_NAME].rstrip('.-')}.{sha256(state.encode()).hexdigest()[:16]}"
 
 
 def topology_status(topology: ClusterTopology, cluster: Cluster, now: datetime) -> ClusterTopologyStatus:

@@ -18,6 +18,7 @@ from closeknit.scheduling.policy.admit import admit
 from closeknit.scheduling.policy.crowd import Crowd
 from closeknit.scheduling.policy.gates import gated, put_aside, readable
 from closeknit.scheduling.policy.hold import held
+from closeknit.scheduling.policy.last_nodes import LastNodes
 from closeknit.scheduling.policy.patience import Patience
 from closeknit.scheduling.policy.probation import Probation
 from closeknit.scheduling.policy.replace import replaced
@@ -52,6 +53,7 @@ def schedule(
         patience=Patience(tables),
         probation=probation,
         crowd=crowd,
+        lemons=LastNodes(cluster, now),
         beyond=templates.beyond,
     )
     scene = last.scene if is_quiet else cluster

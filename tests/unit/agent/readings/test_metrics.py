@@ -47,7 +47,10 @@ class Gpus:
 
 
 def shown(metrics: GpuMetrics) -> list[str]:
-    return [line for line in generate_latest(metrics.registry).decode().splitlines() if not line.startswith("#")]
+    """What is said of single GPUs."""
+    return [
+        line for line in generate_latest(metrics.registry).decode().splitlines() if line.startswith("closeknit_gpu_")
+    ]
 
 
 def test_four_values_of_each_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,10 +114,12 @@ def test_however_many_look_the_driver_is_asked_once_a_second() -> None:
     asyncio.run(main())
 
 
-def test_a_simulated_gpu_does_nothing() -> None:
-    metrics = GpuMetrics(SimulatedSource(load_profile("pcie-8"), "node-1"))
+def test_a_simulated_gpu_is_at_rest() -> None:
+    source = SimulatedSource(load_profile("pcie-8"), "node-1")
+    source.read()
+    metrics = GpuMetrics(source)
     asyncio.run(metrics.refresh())
-    assert shown(metrics) == []
+    assert [line.split()[-1] for line in shown(metrics) if 'gpu="3"' in line] == ["0.0", "0.0", "30.0", "75.0"]
 
 
 def test_an_agent_says_how_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +138,7 @@ def test_an_agent_says_how_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
         while agent.gaps() and not running.done():  # noqa: ASYNC110 -- the agent has no event for it
             await asyncio.sleep(0.01)
         assert not agent.gaps()
+        assert agent.gpus() == {"Healthy": 8, "Degraded": 0, "Unhealthy": 0}
         running.cancel()
         now = agent._heard_at + LONGEST_READING_S
         monkeypatch.setattr("closeknit.agent.node_agent.monotonic", lambda: now)

@@ -49,6 +49,24 @@ def publisher(api: MemoryApi) -> Publisher:
     return Publisher(api, "node-1", agent_version="0.1.0")
 
 
+def test_what_the_operator_stores_of_its_node_stays_and_costs_no_write() -> None:
+    async def main() -> None:
+        api = await with_node()
+        ours = publisher(api)
+        await ours.publish(found(), NOW)
+        lemon = {"since": "2026-11-20T10:00:00Z", "message": "node node-1 ended 2 runs within 7 days"}
+        ends = [{"job": "team-b/train", "reason": "NodeLost", "ended": "2026-11-20T10:00:00Z"}]
+        values = {"runEnds": ends, "lemon": lemon}
+        patch = [{"op": "add", "path": f"/status/{field}", "value": value} for field, value in values.items()]
+        await api.json_patch(NODE_TOPOLOGIES, "node-1", patch, subresource="status")
+        assert await ours.publish(found(), NOW + timedelta(minutes=1)) == []
+        assert "status" in await ours.publish(found(), NOW + timedelta(minutes=6))
+        status = (await api.get(NODE_TOPOLOGIES, "node-1"))["status"]
+        assert (status["runEnds"], status["lemon"]) == (ends, lemon)
+
+    virtual_time.run(main())
+
+
 def test_first_everything_then_nothing() -> None:
     async def main() -> None:
         ours = publisher(await with_node())

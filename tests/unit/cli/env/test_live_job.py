@@ -66,7 +66,7 @@ class Cluster:
                 return web.json_response(status, status=404)
             assert (await request.json())["spec"] == {"expirationSeconds": 600}
             return web.json_response({"status": {"token": f"reader-{self.tokens}"}}, status=201)
-        assert path == "/api/v1/namespaces/ck/pods/http:agent-x:8080/proxy/metrics"
+        assert path == "/api/v1/namespaces/ck/pods/https:agent-x:8080/proxy/metrics"
         assert request.headers["Authorization"] == "Bearer secret"  # the caller's, which goes no further
         self.looks += 1
         is_good = request.headers.get(PROXIED, "").removeprefix("Bearer ") in self.good

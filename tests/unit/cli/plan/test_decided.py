@@ -249,6 +249,23 @@ def test_a_node_without_nics_is_named_and_no_field_advised_that_is_set(tmp_path:
     assert "over TCP, bandwidth unknown" in " ".join(refused["pending"]["nearest"])
 
 
+def test_a_lemon_that_it_has_to_take_is_warned_of(tmp_path: Path) -> None:
+    ends = [{"job": "team-b/old", "reason": "NodeLost", "ended": f"2026-11-{day}T10:00:00Z"} for day in (20, 21)]
+    bad = node_topology("gpu-1", heartbeatTime="2026-11-22T10:00:00Z", runEnds=ends)
+    objects = [node("gpu-1"), bad, node("gpu-2"), node_topology("gpu-2", heartbeatTime="2026-11-22T10:00:00Z")]
+    one, both = (plan(tmp_path, asked(gpus=gpus), *objects) for gpus in (8, 16))
+    assert ([each["name"] for each in one["placement"]["nodes"]], one.get("warnings")) == (["gpu-2"], None)
+    assert [each.partition(" (")[0] for each in both["warnings"]] == ["node gpu-1 ended 2 runs within 7 days"]
+    assert both["warnings"][0].endswith(", and nothing else has room")
+
+
+def test_spare_nodes_are_planned_and_too_few_of_them_warned_of(tmp_path: Path) -> None:
+    objects = [each for number in range(1, 5) for each in (node(f"gpu-{number}"), node_topology(f"gpu-{number}"))]
+    found = plan(tmp_path, asked(gpus=16, spares=3), *objects)
+    assert [each["name"] for each in found["placement"]["spares"]] == ["gpu-3", "gpu-4"]
+    assert found["warnings"] == ["spares: 2 of 3: no more nodes like its own are free near them"]
+
+
 def test_settings_that_undo_the_placement_are_warned_of(tmp_path: Path) -> None:
     command = ["bash", "-c", "torchrun --nnodes=1:4 --rdzv_backend=etcd train.py"]
     env = [{"name": "NCCL_ALGO", "value": "Ring"}]

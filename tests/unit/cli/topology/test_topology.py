@@ -12,7 +12,7 @@ import yaml
 from aiohttp import web
 from typer.testing import CliRunner, Result
 
-from closeknit.agent.discovery.simulated.profile import Faults, LinkFault
+from closeknit.agent.discovery.simulated.profile import NO_FAULTS, Faults, LinkFault
 from closeknit.agent.discovery.simulated.simulation import readings_of
 from closeknit.agent.discovery.topology import discover
 from closeknit.agent.sources.simulated import load_profile, profile_names
@@ -149,6 +149,14 @@ def test_all_nodes_of_a_file_are_listed() -> None:
         "gpu-04  8 NVIDIA-RTX-A6000      2-2-2-2         1     -",
         "gpu-05  8 NVIDIA-H200           8               8     -",
     ]
+
+
+def test_a_lemon_is_shown(tmp_path: Path) -> None:
+    lemon = {"since": "2026-11-20T10:00:00Z", "message": "node gpu-01 ended 2 runs within 7 days"}
+    machine = simulated("hgx-h200", NO_FAULTS).wire() | {"apiVersion": "closeknit.dev/v1alpha1", "kind": "NodeTopology"}
+    (tmp_path / "nt.json").write_text(json.dumps(machine | {"status": {"lemon": lemon}}))
+    told = shown(run("gpu-01", "-f", tmp_path / "nt.json"))
+    assert told[-1] == "- lemon since 2026-11-20T10:00:00Z: node gpu-01 ended 2 runs within 7 days"
 
 
 def test_what_is_out_of_use_is_shown(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from prometheus_client import CollectorRegistry
 
 from closeknit.api.names import JobKey
 from closeknit.api.trainingjob_status import EndedAttempt, LostTime
-from closeknit.controller.metrics import OTHER, Metrics, totals
+from closeknit.controller.gauges.totals import OTHER, totals
+from closeknit.controller.metrics import Metrics
 from closeknit.controller.writes.resources import PODS, TRAINING_JOBS
 from closeknit.kube.api import Key
 from closeknit.kube.errors import Forbidden
@@ -17,7 +18,7 @@ from faults import virtual_time
 from faults.fault import Fault, Refuse
 from faults.store import Store
 from scenarios.manifests import CREATED, training_job
-from scenarios.operated import MortalApi, Operator, add, set_status
+from scenarios.operated import BEGIN, MortalApi, Operator, add, set_status
 from scenarios.stories import end_trainer, two_plugin_nodes
 from scenarios.story import Story, plugin_node
 
@@ -62,7 +63,7 @@ def test_no_label_has_a_word_of_a_tenant_or_of_a_webhook() -> None:
             told = [{"type": kind, "status": "True", **evil} for kind in ("Placed", "Degraded", f"evil-{number}")]
             set_status(store, TRAINING_JOBS, key, conditions=told)
             await asyncio.sleep(5)
-            operator.metrics.show(totals(operator.sight.cluster))
+            operator.metrics.show(totals(operator.sight.cluster, BEGIN))
             if number == JOBS // 2:
                 before = series_of(operator.metrics.registry)
         running.cancel()
@@ -78,9 +79,9 @@ def counted(story: Story, metrics: Metrics) -> None:
     """Everything is written that there is to write, and counted."""
     for _ in range(10):
         for plan in (plans := [each for each in story.plans() if each.writes]):
-            before = story.status()
+            job = story.cluster.jobs[plan.job]
             story.write(plan)
-            metrics.stored(plan, before)
+            metrics.stored(plan, job, story.cluster.pods_of(plan.job))
         if not plans:
             return
     raise AssertionError("still writing")
@@ -91,7 +92,8 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 
 def test_restarts_their_phases_and_what_did_not_train_are_counted_once() -> None:
-    metrics, story = Metrics(), two_plugin_nodes(restart={"limit": 2})
+    story = two_plugin_nodes(restart={"limit": 2})
+    metrics = Metrics(lambda: story.now)
     for number in (1, 2):
         counted(story, metrics)
         story.pass_time(10)
@@ -111,6 +113,13 @@ def test_restarts_their_phases_and_what_did_not_train_are_counted_once() -> None
     }
     assert found == {"detect": 6, "decide": 0, "free": 0, "bind": 17, "start": 0}
     assert value(metrics, "closeknit_restart_phase_seconds_count", phase="detect") == 2
+    assert value(metrics, "closeknit_attempts_ended_total", reason="PodFailed") == 2
+    first = {
+        phase: value(metrics, "closeknit_gang_start_phase_seconds_sum", phase=phase)
+        for phase in ("free", "bind", "start")
+    }
+    assert first == {"free": 0, "bind": 10, "start": 0}
+    assert value(metrics, "closeknit_gang_start_phase_seconds_count", phase="start") == 1
     assert value(metrics, "closeknit_lost_gpu_seconds_total", reason="Starting") == 16 * 10
     assert value(metrics, "closeknit_lost_gpu_seconds_total", reason="PodFailed") == 16 * (3 + 10 + 3 + 7)
 
@@ -118,11 +127,11 @@ def test_restarts_their_phases_and_what_did_not_train_are_counted_once() -> None
 def test_a_cause_that_is_none_of_ours_is_no_label() -> None:
     metrics, story = Metrics(), two_plugin_nodes()
     story.settle()
-    job, before = story.cluster.jobs[JobKey("team-b", "train")], story.status()
+    job = story.cluster.jobs[JobKey("team-b", "train")]
     ended = [EndedAttempt(number=1, reason="evil", charged=False, ended=CREATED)]
-    status = before.model_copy(
+    status = job.status.model_copy(
         update={"restarts": 1, "attempts": ended, "cost": LostTime(lost_gpu_seconds={"evil": 5})}
     )
-    metrics.stored(replace(empty(job), status=status), before)
+    metrics.stored(replace(empty(job), status=status), job)
     assert value(metrics, "closeknit_job_restarts_total", reason=OTHER, in_place="false") == 1
     assert value(metrics, "closeknit_lost_gpu_seconds_total", reason=OTHER) == 5

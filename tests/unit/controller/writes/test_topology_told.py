@@ -100,8 +100,12 @@ def test_without_the_right_to_write_it_the_operator_goes_on() -> None:
         refused += 1
         return True
 
-    forbidden = Fault(Refuse(Forbidden("no", code=403)), "put_status", CLUSTER_TOPOLOGIES, when=count)
-    assert told(store, lambda: refused > 3, [forbidden]) == 0
+    ends = [{"job": "team-b/old", "reason": "NodeLost", "ended": f"2026-11-{day}T10:00:00Z"} for day in (20, 24)]
+    set_status(store, NODE_TOPOLOGIES, Key("", "gpu-01"), heartbeatTime=timestamp(NOW), runEnds=ends)
+    answer = Refuse(Forbidden("no", code=403))
+    forbidden = Fault(answer, "put_status", CLUSTER_TOPOLOGIES, when=count)
+    lemons = Fault(answer, "json_patch", NODE_TOPOLOGIES, when=count)
+    assert told(store, lambda: refused > 5, [forbidden, lemons]) == 0
 
 
 def test_each_silent_agent_has_one_event_and_some_every_time() -> None:
@@ -118,6 +122,26 @@ def test_each_silent_agent_has_one_event_and_some_every_time() -> None:
     assert told(store, lambda: True) == 0  # a new process makes none of them again
     set_status(store, NODE_TOPOLOGIES, Key("", "gpu-07"), heartbeatTime=timestamp(NOW - timedelta(minutes=30)))
     assert told(store, lambda: len(events()) == 41) == 0
+
+
+def test_a_lemon_is_stored_with_its_node_told_once_and_taken_back() -> None:
+    store = site(nodes=2)
+    key, beat = Key("", "gpu-01"), timestamp(NOW)
+    ends = [{"job": "team-b/old", "reason": "NodeLost", "ended": f"2026-11-{day}T10:00:00Z"} for day in (10, 20, 24)]
+    set_status(store, NODE_TOPOLOGIES, key, heartbeatTime=beat, runEnds=ends)
+
+    def found() -> JsonObject:
+        return store.get(NODE_TOPOLOGIES, key)["status"]  # type: ignore[no-any-return]
+
+    assert told(store, lambda: "lemon" in found()) == 0
+    assert (found()["runEnds"], found()["lemon"]["since"]) == (ends[1:], "2026-11-24T10:00:00Z")
+    assert found()["heartbeatTime"] == beat, "the rest is the agent's"
+    (event,) = store.objects(EVENTS)
+    assert (event["regarding"]["name"], event["reason"]) == ("gpu-01", "Lemon")
+    annotate = {"op": "add", "path": "/metadata/annotations", "value": {"closeknit.dev/lemon-cleared": beat}}
+    store.json_patch(NODE_TOPOLOGIES, key, [annotate])
+    assert told(store, lambda: "lemon" not in found()) == 0
+    assert (found(), len(store.objects(EVENTS))) == ({"heartbeatTime": beat}, 1)
 
 
 def test_a_mistake_in_it_is_counted_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

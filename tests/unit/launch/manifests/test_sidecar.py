@@ -13,6 +13,7 @@ from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.booking.restarting import may_have_sidecar, worker_needs
 from closeknit.cluster.objects.pod_requests import needs
+from closeknit.cluster.pods.gang_runs import tellers
 from closeknit.launch.gang import Gang
 from closeknit.launch.manifests.pod_manifest import pods
 from closeknit.launch.manifests.sidecar_container import PORT
@@ -74,6 +75,15 @@ def test_every_pod_knows_its_place_and_the_meeting_point() -> None:
     ]
     assert len({each.key for each in found}) == 1
     assert found[0].key != told(of(replace(gang({"limit": 3}), attempt=2))).key
+
+
+def test_workers_all_over_the_gang_tell_whether_it_is_whole() -> None:
+    members = tuple(Member(f"node-{index}", index, (f"GPU-{index}",), 1, Binding.WHOLE_NODE) for index in range(10))
+    server = Member("node-0", 0, role=Role.PARAMETER_SERVER)
+    specs = [of(replace(gang({"limit": 3}), members=(*members, server)), index) for index in range(11)]
+    probed = [spec["containers"][-1].get("readinessProbe", {}).get("httpGet", {}).get("port") for spec in specs]
+    assert probed == [PORT if index in tellers(10) else None for index in range(11)]
+    assert [told(spec).probe_port for spec in specs] == [None, *probed[1:]]
 
 
 @pytest.mark.parametrize(

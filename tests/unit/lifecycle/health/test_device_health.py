@@ -81,7 +81,37 @@ def test_any_other_illness_is_told_and_the_run_goes_on(reason: str) -> None:
     )
     report(story)
     story.settle()
+    assert conditions(story)["Degraded"] == "True", "it may fall ill again in a moment"
+    story.pass_time(300)
+    story.settle()
     assert conditions(story)["Degraded"] == "False", "it is well again"
+
+
+def test_a_gpu_that_flaps_costs_a_write_every_five_minutes() -> None:
+    story = running()
+    story.written.clear()
+    for number in range(150):  # a quarter of an hour of an agent that looks every six seconds
+        report(
+            story, *([] if number % 2 else [(1, "Unhealthy", ["XID74"]), (2, "Unhealthy", ["XID63"])][: 1 + number % 3])
+        )
+        story.settle()
+        story.pass_time(6)
+    assert 2 <= len(story.written) <= 4
+    report(story)
+    story.pass_time(300)
+    story.settle()
+    story.pass_time(300)
+    story.settle()
+    assert conditions(story)["Degraded"] == "False"
+
+
+def test_a_gpu_that_dies_after_it_has_flapped_ends_the_run_at_once() -> None:
+    story = running()
+    report(story, (1, "Unhealthy", ["XID74"]))
+    story.settle()
+    report(story, (1, "Unhealthy", ["XID79"]))
+    story.settle()
+    assert ended(story) == [(1, "GPULost", False)]
 
 
 @pytest.mark.parametrize("gpu", [(6, "Unhealthy", ["XID79"]), (1, "Degraded", ["ThermalSlowdown"])])

@@ -91,6 +91,8 @@ def test_what_is_told_of_it(hang: dict[str, Any], words: str) -> None:
         json.dumps({"run": 0, "hang": {**SILENT, "ranks": []}}),
         json.dumps({"run": 0, "hang": {**SILENT, "stillSeconds": -1}}),
         json.dumps({"run": 0, "hang": {**SILENT, "stillSeconds": 10**23}}),
+        json.dumps({"run": 0, "hang": {**SILENT, "at": 10**23}}),
+        json.dumps({"run": 0, "hang": {**SILENT, "at": -1}}),
     ],
 )
 def test_words_that_cannot_be_read_or_are_of_another_run_say_nothing(said: str) -> None:
@@ -120,3 +122,15 @@ def test_without_a_sidecar_a_deadline_for_progress_means_nothing_and_that_is_tol
     story.settle()
     assert degraded(story)[0] == "True"
     assert "restart.stallDeadline means nothing: no progress is seen, because" in degraded(story)[2]
+
+
+def test_a_hang_was_noticed_late_and_the_time_before_is_no_training() -> None:
+    story = running(onHang="Restart")
+    story.pass_time(600)
+    hung_at = story.now.timestamp() - 50
+    hang = {**SILENT, "at": hung_at + 41}
+    story.change_pod(PODS[0], **containers(barrier={"run": 1, "hang": hang}))
+    story.change_pod(PODS[1], **containers(barrier={"run": 1}))
+    story.settle()
+    (ended,) = story.status().attempts
+    assert (ended.ran, ended.phases and ended.phases.detect) == ("550s", "50s")

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from closeknit.controller.metrics import Metrics, totals
+from closeknit.controller.gauges.totals import totals
+from closeknit.controller.metrics import Metrics
 from closeknit.lifecycle.health.slow_path import SILENT_FOR
 from closeknit.lifecycle.status.degraded import FIXED
 from closeknit.lifecycle.writes.answers import Answers
@@ -76,7 +77,7 @@ def test_a_job_that_fell_back_to_sockets_is_told_of_after_ten_minutes() -> None:
     story.settle()
     assert found(story) == ("True", "FellBackToSockets", FELL_BACK)
     metrics = Metrics()
-    metrics.show(totals(story.cluster))
+    metrics.show(totals(story.cluster, story.now))
     assert metrics.registry.get_sample_value("closeknit_degraded_jobs", {"reason": "FellBackToSockets"}) == 1
 
 
@@ -88,7 +89,7 @@ def test_it_is_taken_back_when_data_moves_over_rdma() -> None:
     tell(story, ["RDMA", "Socket"], ["Socket"])
     assert found(story) == ("False", "AsPlanned", "")
     metrics = Metrics()
-    metrics.show(totals(story.cluster))
+    metrics.show(totals(story.cluster, story.now))
     assert metrics.registry.get_sample_value("closeknit_degraded_jobs", {"reason": "FellBackToSockets"}) is None
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER
+from closeknit.api.text.quantity import duration_s
 from closeknit.api.trainingjob_status import State
 from scenarios.stories import end_trainer, ended, two_plugin_nodes
 from scenarios.story import Story
@@ -384,3 +385,70 @@ def test_the_rest_of_a_gang_that_no_kubelet_tells_of_yet_has_the_sidecar_too() -
     story.pass_time(600)
     story.settle()
     assert [len(story.pod(pod)["spec"]["containers"]) for pod in PODS] == [2, 2]
+
+
+def steps(story: Story, run: int, at: Any, pod: str = PODS[0]) -> None:
+    """Node rank 0's sidecar says when its trainer first touched its file in this run."""
+    words = json.dumps({"run": run, "hang": None, "firstStep": at})
+    last = {"terminated": {"exitCode": 78, "message": words}}
+    for container in story.pod(pod)["status"]["containerStatuses"]:
+        if container["name"] == SIDECAR_CONTAINER:
+            container["lastState"] = last
+
+
+def restarted_once(story: Story) -> None:
+    for pod in PODS:
+        told(story, pod, 1, 1 if pod == PODS[0] else None)
+    story.settle()
+    assert [each.in_place for each in story.status().attempts] == [True]
+
+
+def test_the_first_step_after_a_restart_is_the_last_phase_and_all_add_up_to_it() -> None:
+    story = started(restart={"limit": 2, "stallDeadline": "30m"})
+    restarted_once(story)
+    story.settle()
+    phases = story.status().attempts[-1].phases
+    assert phases is not None
+    assert (phases.start is not None, phases.first_step) == (True, None)
+    before = sum(duration_s(each) for each in phases.wire().values())
+    fault = story.now.timestamp() - before
+    story.pass_time(40)
+    steps(story, 1, round(story.now.timestamp()) - 10)
+    story.written.clear()
+    story.settle()
+    phases = story.status().attempts[-1].phases
+    assert phases is not None
+    assert phases.first_step == "30s"
+    assert sum(duration_s(each) for each in phases.wire().values()) == story.now.timestamp() - 10 - fault
+    assert len(story.written) == 1
+    story.pass_time(60)
+    steps(story, 1, round(story.now.timestamp()))
+    story.settle()
+    assert story.status().attempts[-1].phases == phases, "the first one counts"
+
+
+@pytest.mark.parametrize(
+    ("run", "at", "expected"),
+    [
+        (0, 1_795_255_000, None),
+        (2, 1_795_255_000, None),
+        (1, "soon", None),
+        (1, -1, None),
+        (1, 10**15, None),
+        (1, 1.5, None),
+        (1, 0, "0s"),
+        (1, 4_000_000_000, "40s"),
+    ],
+    ids=["of the run before", "of another", "no number", "negative", "too late", "no whole number", "1970", "2096"],
+)
+def test_a_first_step_that_cannot_be_is_none_or_held_between_its_neighbours(
+    run: int, at: Any, expected: str | None
+) -> None:
+    story = started(restart={"limit": 2, "stallDeadline": "30m"})
+    restarted_once(story)
+    story.pass_time(40)
+    steps(story, run, at)
+    story.settle()
+    phases = story.status().attempts[-1].phases
+    assert phases is not None
+    assert phases.first_step == expected

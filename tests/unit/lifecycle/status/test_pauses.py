@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from closeknit.api.names import EndReason
-from closeknit.api.trainingjob_status import EndedAttempt, TrainingJobStatus
+from closeknit.api.trainingjob_status import EndedAttempt, TrainingJobStatus, UnfitNode
 from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.lifecycle.status.pauses import over_at, restart_at
 from scenarios.story import NOW
@@ -70,6 +70,16 @@ def test_what_a_job_or_its_user_does_is_no_bad_luck(reason: EndReason) -> None:
 @pytest.mark.parametrize("reason", BAD_LUCK)
 def test_what_others_do_is(reason: EndReason) -> None:
     assert restart_at(ended(30, 0, reason=reason), NOW) == NOW + timedelta(seconds=2)
+
+
+def test_a_gang_that_has_lost_one_node_after_the_other_waits_for_nobody() -> None:
+    lost = ended(200, 150, 100, 50, 0, reason=EndReason.NODE_LOST)
+    unfit = [UnfitNode(name="node", state="as it was")]
+    attempts = [each.model_copy(update={"unfit": unfit}) for each in lost.attempts]
+    assert restart_at(TrainingJobStatus(attempts=attempts), NOW) is None
+    others = ended(170, 30, 0, reason=EndReason.CHILD_DELETED).attempts
+    among = sorted([*attempts[:4], *others], key=lambda each: each.ended)
+    assert restart_at(TrainingJobStatus(attempts=among), NOW) == NOW + timedelta(seconds=4), "as without the lost ones"
 
 
 @pytest.mark.parametrize("hours", [-6, 6])

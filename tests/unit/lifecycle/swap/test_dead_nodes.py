@@ -27,13 +27,18 @@ def seeded(seed: int) -> random.Random:
 
 def test_the_table() -> None:
     alive, blip, silent, dead = NodeState.ALIVE, NodeState.BLIP, NodeState.SILENT, NodeState.DEAD
-    whole, broken, unknown = GangLink.WHOLE, GangLink.BROKEN, GangLink.UNKNOWN
+    whole, broken, waiting, unknown = GangLink.WHOLE, GangLink.BROKEN, GangLink.WAITING, GangLink.UNKNOWN
     expected: dict[tuple[GangLink, Quiet | None, bool], NodeState] = {
         **{(link, None, True): alive for link in GangLink},
         **{(link, None, False): blip for link in GangLink},
         **{(whole, quiet, ready): blip for quiet in Quiet for ready in (True, False)},
-        **{(link, Quiet.OVERDUE, ready): silent for link in (broken, unknown) for ready in (True, False)},
-        **{(broken, quiet, ready): dead for quiet in (Quiet.SILENT, Quiet.LONG) for ready in (True, False)},
+        **{(link, Quiet.OVERDUE, ready): silent for link in (broken, waiting, unknown) for ready in (True, False)},
+        **{
+            (link, quiet, ready): dead
+            for link in (broken, waiting)
+            for quiet in (Quiet.SILENT, Quiet.LONG)
+            for ready in (True, False)
+        },
         **{(unknown, Quiet.SILENT, ready): silent for ready in (True, False)},
         (unknown, Quiet.LONG, True): silent,
         (unknown, Quiet.LONG, False): dead,

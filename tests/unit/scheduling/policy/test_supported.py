@@ -21,7 +21,6 @@ def spec(**fields: Any) -> TrainingJobSpec:
     ("fields", "path"),
     [
         ({"expectedDuration": "6h"}, "expectedDuration"),
-        ({"spares": 1}, "spares"),
         ({"defragment": "OnRestart"}, "defragment"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -33,6 +32,7 @@ def test_a_field_that_is_not_built_is_named(fields: dict[str, Any], path: str) -
 @pytest.mark.parametrize("framework", list(Framework))
 def test_everything_else_is_built(framework: Framework) -> None:
     built = {
+        "spares": 1,
         "framework": framework,
         "parallelism": {"tensor": 2, "context": 2, "pipeline": 2},
         "topology": {

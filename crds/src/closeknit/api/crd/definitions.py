@@ -99,6 +99,7 @@ KINDS: Final = (
             ),
             Column("Heartbeat", ".status.heartbeatTime", "date", "Time since the agent's last sign of life."),
             _AGE,
+            Column("Lemon", ".status.lemon.since", "date", "Time since it is a lemon: jobs are placed there last."),
             Column("Method", ".spec.source.method", "string", "How the machine was read.", wide=True),
             Column("Driver", ".spec.source.driverVersion", "string", "Version of NVIDIA's driver.", wide=True),
             Column("Agent", ".status.agentVersion", "string", "Version of the agent.", wide=True),

@@ -23,6 +23,8 @@ from closeknit.api.text.nesting import MAX_DEPTH, is_deeper
 
 _ALIAS = re.compile(r"(?:^|[\s\[{,])\*[^\s,\[\]{}]", re.MULTILINE)
 
+AT_REST_CELSIUS, AT_REST_MILLIWATTS = 30, 75_000  # of an H200 (docs/measurements)
+
 
 class SimulatedSource:
     """A machine of a profile, with faults if wanted."""
@@ -48,8 +50,11 @@ class SimulatedSource:
         return replace(self._readings, kernel=replace(self._readings.kernel, **told)) if told else self._readings
 
     def live(self) -> tuple[LiveGpu, ...]:
-        """None: a simulated GPU does nothing."""
-        return ()
+        """A simulated GPU is at rest; a dead one says nothing."""
+        gpus = () if self._readings is None else self._readings.gpus
+        return tuple(
+            LiveGpu(gpu.index, gpu.uuid, 0, 0, AT_REST_CELSIUS, AT_REST_MILLIWATTS) for gpu in gpus if gpu.uuid
+        )
 
     def traffic(self, gpus: Sequence[str]) -> ByteCounters:  # noqa: ARG002 -- it is the protocol's
         """None, as well."""

@@ -8,10 +8,10 @@ import socket
 import time
 from selectors import EVENT_READ, DefaultSelector
 
-from closeknit.sidecar.gang.hub import Hub
+from closeknit.sidecar.gang.hub import HEARD_FOR_S, Hub
 from closeknit.sidecar.gang.link import Link
 from closeknit.sidecar.gang.member_state import Act, MemberState
-from closeknit.sidecar.gang.protocol import Order
+from closeknit.sidecar.gang.protocol import Command, Order
 from closeknit.sidecar.gang.run_folder import RunFolder
 from closeknit.sidecar.gang.server import Server
 from closeknit.sidecar.gang.settings import Settings
@@ -33,10 +33,16 @@ class Participant:
         self.hub: Hub | None = None
         self.server: Server | None = None
         self._link: Link | None = None
-        self._selector = DefaultSelector()
+        self.selector = DefaultSelector()
         self._said: tuple[str, str] | None = None
         self._says_at = 0.0
         self._ordered: tuple[int, bool, bool] | None = None
+        self._whole_until = 0.0
+
+    @property
+    def hears_whole(self) -> bool:
+        """Whether the meeting point has answered lately, and heard the whole gang."""
+        return time.monotonic() < self._whole_until
 
     def look(self) -> None:
         """Sees what is new in the Pod; at each tick."""
@@ -53,17 +59,17 @@ class Participant:
         signal.set_wakeup_fd(waker.fileno())
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, self._end)  # as process 1 it would not end without
-        self._selector.register(woken, EVENT_READ, lambda _: woken.recv(64))
+        self.selector.register(woken, EVENT_READ, lambda _: woken.recv(64))
         if self.settings.is_meeting_point:
             self.hub = self.folder.hub(self.settings.size, self.member.run)
             if self.hub.began is None:  # the first run begins without it
                 self.hub.began = time.time()
                 self.folder.keep(self.hub)
-            self.server = Server(self.settings, self.hub, self._selector, self._decide)
+            self.server = Server(self.settings, self.hub, self.selector, self._decide)
         else:
-            self._link = Link(self.settings, self._selector, self._obey, self.speak)
+            self._link = Link(self.settings, self.selector, self._obey, self.speak)
         while self.code is None:
-            for key, mask in self._selector.select(TICK_S):
+            for key, mask in self.selector.select(TICK_S):
                 key.data(mask)
             self._tick()
         self._farewell()
@@ -108,6 +114,7 @@ class Participant:
             self._obey(hub.order(self.settings.index))
 
     def _obey(self, order: Order) -> None:
+        self._whole_until = time.monotonic() + HEARD_FOR_S if order.command is Command.WHOLE else 0.0
         act = self.member.obey(order)
         if act is not None:
             self.act(act)
@@ -119,5 +126,5 @@ class Participant:
             self._link.end(FAREWELL_S)
         until = time.monotonic() + FAREWELL_S
         while self.server is not None and self.server.has_members and time.monotonic() < until:
-            for key, mask in self._selector.select(0.05):
+            for key, mask in self.selector.select(0.05):
                 key.data(mask)

@@ -59,6 +59,8 @@ class Command(StrEnum):
     """What a member is to do."""
 
     STAY = "stay"
+    WHOLE = "whole"
+    """Stay; and every member of the gang is heard."""
     RESET = "reset"
     """Leave every run up to that one."""
     GO = "go"
@@ -76,7 +78,7 @@ class Order(NamedTuple):
     nonce: str = ""
 
 
-STAY = Order(Command.STAY)
+STAY, WHOLE = Order(Command.STAY), Order(Command.WHOLE)
 _PHASES = {each.value: each for each in Phase}
 _COMMANDS = {each.value: each for each in Command}
 

@@ -94,6 +94,15 @@ class RunFolder:
         """The file that the trainer may touch when it makes progress."""
         return self._path("progress")
 
+    def keep_first_step(self, run: int, at: float) -> None:
+        """Keeps when the trainer of this run first touched it, in seconds of Unix time."""
+        self._write(f"step-{run}", str(round(at)))
+
+    def first_step(self, run: int) -> int | None:
+        """What was kept of that."""
+        text = self._read(f"step-{run}")
+        return int(text) if text.isdigit() and len(text) < 12 else None
+
     def keep_hang(self, words: dict[str, object] | None) -> None:
         """Keeps what was told of a hang in this run; None: that it is over."""
         self._write("hang", json.dumps(words))

@@ -8,11 +8,24 @@ from selectors import EVENT_READ, EVENT_WRITE, BaseSelector
 
 from closeknit.sidecar.gang.channel import Channel
 from closeknit.sidecar.gang.hub import Hub
-from closeknit.sidecar.gang.protocol import GREETING, STAY, ForgedError, Seals, nonce, report, to_client, to_server
+from closeknit.sidecar.gang.probe import answer_to_probe, listening
+from closeknit.sidecar.gang.protocol import (
+    GREETING,
+    STAY,
+    WHOLE,
+    ForgedError,
+    Order,
+    Seals,
+    nonce,
+    report,
+    to_client,
+    to_server,
+)
 from closeknit.sidecar.gang.settings import Settings
 
 UNKNOWN_FOR_S = 5.0  # a member says who it is within milliseconds
 SILENT_FOR_S = 30.0  # a member reports every 2 s
+COUNTS_EVERY_S = 1.0  # whether all are heard; each report is answered with it, and a gang may have thousands
 MORE_CONNECTIONS = 64  # than members: probes, and strangers until they are known as such
 _NONCE = 32  # characters
 
@@ -36,7 +49,8 @@ class Server:
         self._settings, self._hub, self._selector, self._heard = settings, hub, selector, heard
         self._guests: dict[Channel, _Guest] = {}
         self._members: dict[int, _Guest] = {}
-        self._listening = _listening(settings.port)
+        self._is_whole, self._counts_at = False, 0.0
+        self._listening = listening(settings.port)
         self._listening.setblocking(False)
         selector.register(self._listening, EVENT_READ, self._accept)
 
@@ -113,13 +127,20 @@ class Server:
         self._hub.hear(said, time.time())
         self._heard()
         if guest.channel in self._guests:
-            self._send(guest, guest.orders.seal(self._hub.order(said.index)))
+            self._send(guest, guest.orders.seal(self._answer(said.index)))
+
+    def _answer(self, index: int) -> Order:
+        """What a member is answered that has reported: its order; and that all are heard, where it has none."""
+        if time.monotonic() >= self._counts_at:
+            self._counts_at = time.monotonic() + COUNTS_EVERY_S
+            self._is_whole = self._hub.is_whole(time.time())
+        order = self._hub.order(index)
+        return WHOLE if order == STAY and self._is_whole else order
 
     def _greet(self, guest: _Guest, line: bytes) -> None:
         word, _, own = line.decode(errors="replace").partition(" ")
         if word == "GET":
-            state = "200 OK" if self._hub.is_whole(time.time()) else "503 Service Unavailable"
-            guest.channel.send(f"HTTP/1.1 {state}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+            guest.channel.send(answer_to_probe(is_whole=self._hub.is_whole(time.time())))
             raise ForgedError("a probe, which is answered")
         if word != GREETING or len(own) != _NONCE:
             raise ForgedError("no member")
@@ -157,11 +178,3 @@ class Server:
 def _address(name: tuple[object, ...]) -> str:
     """As NCCL writes it: an IPv4 address without what an IPv6 socket puts before it."""
     return str(name[0]).removeprefix("::ffff:")
-
-
-def _listening(port: int) -> socket.socket:
-    """At all addresses of the Pod, of both families where it has both."""
-    if socket.has_dualstack_ipv6():
-        with suppress(OSError):
-            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=4096)
-    return socket.create_server(("", port), backlog=4096)

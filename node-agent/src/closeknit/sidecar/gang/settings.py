@@ -34,8 +34,13 @@ class Settings(NamedTuple):
     """Whether NCCL's RAS is asked for hangs, at node rank 0."""
     behind_s: float | None = None
     """The job's own deadline without progress; None for that of the code."""
+    tells_first_step: bool = False
+    """Whether node rank 0 tells when its trainer first touches its file in the first run of these Pods, too: they
+    follow others. In a later run it always does."""
     restarts_hung: bool = False
     """Whether a gang that hangs starts again; else it is only told."""
+    probe_port: int | None = None
+    """Where a kubelet's probe is answered in a Pod that is not node rank 0's; None: nowhere."""
 
     @property
     def is_meeting_point(self) -> bool:
@@ -63,10 +68,14 @@ class Settings(NamedTuple):
                 final_codes=frozenset(map(int, given.get("finalCodes", ()))),
                 hears_ras=given.get("ras") is True,
                 behind_s=float(given["stallSeconds"]) if "stallSeconds" in given else None,
+                tells_first_step=given.get("firstStep") is True,
                 restarts_hung=given.get("onHang") == "Restart",
+                probe_port=int(given["probePort"]) if "probePort" in given else None,
             )
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"{VARIABLE} is not what closeknit's operator writes: {error}") from None
-        if not (0 <= settings.index < settings.size <= LARGEST_GANG and 0 < settings.port < 65536 and settings.key):
+        ports = (settings.port, settings.port if settings.probe_port is None else settings.probe_port)
+        is_member = 0 <= settings.index < settings.size <= LARGEST_GANG
+        if not (is_member and all(0 < port < 65536 for port in ports) and settings.key):
             raise ValueError(f"{VARIABLE} names no member of a gang")
         return settings

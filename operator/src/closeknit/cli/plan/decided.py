@@ -1,6 +1,6 @@
 """What the operator's loop would decide next for one job, from objects in a file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -20,6 +20,7 @@ from closeknit.launch.network import Net
 from closeknit.lifecycle.attempt.launched_gang import gang
 from closeknit.lifecycle.attempt.own_pods import children
 from closeknit.lifecycle.book import assumed
+from closeknit.lifecycle.restart.lemons import lemons_of
 from closeknit.lifecycle.status.degraded import Degradation, degradation
 from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import preference, unknown_preference
@@ -203,7 +204,7 @@ def decided(
         if status is not None and status.placement is not None:
             scene = _scene(cluster.at(now), decision.schedule, asked.key)
             booked = asked.model_copy(update={"status": status})
-            return Sitting(booked, status.placement, cluster, _waits_first(asked, scene, tables), held)
+            return Sitting(booked, status.placement, cluster.at(now), _waits_first(asked, scene, tables), held)
         if status is not None and status.pending is not None:
             scene = _scene(cluster.at(now), decision.schedule, asked.key)
             return replace(_refused(asked, status.pending, scene, tables), booked=held)
@@ -304,11 +305,29 @@ def placed(found: Sitting) -> Placed:
         waits_first=found.waits_first,
         over_tcp=over_tcp(made) if made is not None else None,
         lacks=degradation(made, found.cluster) if made is not None else None,
-        warnings=tuple(map(str, environment(made, 0).warnings)) if made is not None else (),
+        warnings=(
+            *(map(str, environment(made, 0).warnings) if made is not None else ()),
+            *_lemons(found),
+            *_too_few_spares(found),
+        ),
         booked=found.booked,
         unknown_preference=unknown_preference(found.job.spec, found.cluster),
         unchecked=() if found.cluster.volumes_are_known else tuple(map(_not_told_of, _claims(found.job))),
     )
+
+
+def _lemons(found: Sitting) -> Iterator[str]:
+    """Each lemon that the job has to take, as a clause."""
+    now = found.cluster.now
+    taken = () if now is None else lemons_of(found.placement, found.cluster, now)
+    yield from (f"{lemon.words}, and nothing else has room" for lemon in taken)
+
+
+def _too_few_spares(found: Sitting) -> Iterator[str]:
+    """How many spare nodes it has, where it asks for more."""
+    has, wanted = len(found.placement.spares or ()), found.job.spec.spares
+    if has < wanted:
+        yield f"spares: {has} of {wanted}: no more nodes like its own are free near them"
 
 
 def _not_told_of(claim: str) -> str:

@@ -91,7 +91,8 @@ def _summary(placement: PlacementStatus) -> str:
     )
     spans = [_count(count, level) for level, count in (placement.levels or {}).items()]
     on = f"{_count(gpus, noun)} on {_count(placement.node_count, 'node')}"
-    return f"{on} in {', '.join(spans)}" if spans else on
+    spare = f", {_count(len(placement.spares), 'spare node')}" if placement.spares else ""
+    return f"{on} in {', '.join(spans)}{spare}" if spans else f"{on}{spare}"
 
 
 def _count(number: int, word: str) -> str:

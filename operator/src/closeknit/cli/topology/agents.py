@@ -54,7 +54,7 @@ class AgentMetrics:
     def __init__(self, api: HttpApi, namespace: str, pod: str, port: int) -> None:
         self._api = api
         self._namespace = namespace
-        self._path = f"/api/v1/namespaces/{namespace}/pods/http:{pod}:{port}/proxy/metrics"
+        self._path = f"/api/v1/namespaces/{namespace}/pods/https:{pod}:{port}/proxy/metrics"
         self._token = ""
 
     @classmethod

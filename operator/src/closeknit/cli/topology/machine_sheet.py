@@ -219,6 +219,7 @@ def _notes(spec: NodeTopologySpec, status: NodeTopologyStatus) -> Sequence[str]:
         for condition in status.conditions
         if condition.status != "True"
     ]
+    notes += [] if status.lemon is None else [f"lemon since {status.lemon.since}: {status.lemon.message}"]
     return notes
 
 

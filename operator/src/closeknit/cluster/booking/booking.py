@@ -5,7 +5,7 @@ node before, and a NIC is named without its port where that is the usual one. A 
 columns (columns.py). Nothing but this module reads or writes that.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -81,6 +81,8 @@ class Booking:
     uid: str
     attempt: int
     shares: tuple[BookingShare, ...]
+    spares: tuple[BookingShare, ...] = ()
+    """Held to take the place of lost shares: without ranks, and no Pod stands for them."""
 
     @property
     def workers(self) -> int:
@@ -110,7 +112,12 @@ def booking(job: TrainingJob | InvalidJob) -> Booking | None:
     attempt = status.attempt or 1
     if any(ended.number == attempt and not ended.in_place for ended in status.attempts):
         return None
-    return Booking(job.metadata.uid or "", attempt, decoded(status.placement))
+    return Booking(job.metadata.uid or "", attempt, decoded(status.placement), spares(status.placement))
+
+
+def spares(placement: PlacementStatus) -> tuple[BookingShare, ...]:
+    """The spare shares of a stored placement."""
+    return _from_nodes(placement.spares or ())
 
 
 def decoded(placement: PlacementStatus) -> tuple[BookingShare, ...]:
@@ -138,12 +145,15 @@ def server_share(node: str, index: int, *, succeeded: bool = False) -> BookingSh
 def _workers(placement: PlacementStatus) -> tuple[BookingShare, ...]:
     if placement.packed is not None:
         return _from_columns(placement.packed, placement.succeeded or "")
+    return _from_nodes(placement.nodes, _positions(placement.succeeded or "", len(placement.nodes)))
+
+
+def _from_nodes(told: Sequence[NodeAssignment], succeeded: Collection[int] = ()) -> tuple[BookingShare, ...]:
     shares: list[BookingShare] = []
     nics: tuple[str, ...] = ()
     resource = ""
     first_rank = 0
-    succeeded = _positions(placement.succeeded or "", len(placement.nodes))
-    for position, node in enumerate(placement.nodes):
+    for position, node in enumerate(told):
         if node.nics is not None:  # absent: as the node before
             nics = _nics(node.nics)
         resource = resource if node.rdma_resource is None else node.rdma_resource
@@ -264,13 +274,22 @@ def _one_by_one(shares: Iterable[BookingShare]) -> list[NodeAssignment]:
     return nodes
 
 
+def encoded_spares(shares: Sequence[BookingShare]) -> list[NodeAssignment] | None:
+    """The field of status.placement for these spare shares; None without any."""
+    return [node.model_copy(update={"ranks": ""}) for node in _one_by_one(shares)] or None
+
+
 def with_shares(placement: PlacementStatus, shares: Sequence[BookingShare]) -> PlacementStatus:
-    """The stored placement with these shares; the same object if they are equal."""
+    """The stored placement with these shares; the same object if they are equal. A spare that is now a share is none
+    any more, and where all shares are lost there is none."""
     if tuple(shares) == decoded(placement):
         return placement
     succeeded = _ranges([position for position, share in enumerate(shares) if share.succeeded])
     lost = _ranges([position for position, share in enumerate(shares) if share.lost])
+    held = {share.node for share in shares if not share.lost}
+    left = [share for share in spares(placement) if held and share.node not in held]
     told = {**encoded(shares)._asdict(), "succeeded": succeeded or None, "lost": lost or None}
+    told["spares"] = encoded_spares(left)
     return placement.model_copy(update=told)
 
 

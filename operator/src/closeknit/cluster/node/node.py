@@ -25,6 +25,8 @@ class Exclusion:
     message: str
     since: str | None = None
     """For a Node that is not Ready: since when, by its condition."""
+    has_no_gpus: bool = False
+    """Whether nothing on the node offers GPUs, so that nothing is missing."""
 
 
 class HolderKind(StrEnum):

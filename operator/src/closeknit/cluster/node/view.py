@@ -238,7 +238,7 @@ def _no_machine(facts: NodeFacts) -> Exclusion:
         [f"{len(facts.pools.gpus)} GPU{'' if len(facts.pools.gpus) == 1 else 's'} by DRA"] if facts.pools.gpus else []
     )
     if not offers:
-        return Exclusion(ExclusionReason.NO_TOPOLOGY, "it has no NodeTopology")
+        return Exclusion(ExclusionReason.NO_TOPOLOGY, "it has no NodeTopology", has_no_gpus=True)
     words = f"it offers {', '.join(offers)} and has no NodeTopology: does its node agent run?"
     return Exclusion(ExclusionReason.NO_TOPOLOGY, words)
 

@@ -11,9 +11,9 @@ from datetime import MAXYEAR, MINYEAR, UTC, datetime
 import msgspec
 from pydantic import ValidationError
 
-from closeknit.api.names import MachineConditionType
+from closeknit.api.names import LEMON_CLEARED_ANNOTATION, MachineConditionType
 from closeknit.api.nodetopology import Confidence
-from closeknit.api.nodetopology_status import NodeTopologyStatus, TrafficPath
+from closeknit.api.nodetopology_status import LemonStatus, NodeTopologyStatus, RunEnd, TrafficPath
 from closeknit.api.objects import NodeTopology
 from closeknit.api.text.opaque import short
 from closeknit.api.text.printable import printable
@@ -61,6 +61,14 @@ class AgentReport:
     kubelet: KubeletPolicies = UNTOLD
     hides_levels: bool = False
     """Whether its levels of PCIe are of low confidence."""
+    made: datetime | None = None
+    """When the NodeTopology was made: with its Node, which may have been another machine before."""
+    run_ends: tuple[RunEnd, ...] | None = None
+    """Runs that ended by this node, as the operator has stored them; None without any."""
+    lemon: LemonStatus | None = None
+    """Likewise."""
+    lemon_cleared: datetime | None = None
+    """Until when an administrator has cleared them."""
 
 
 class _Head(WireStruct, frozen=True):
@@ -104,6 +112,10 @@ def report(topology: NodeTopology) -> AgentReport:
         memlock_bytes=topology.spec.capabilities.memlock_bytes,
         kubelet=kubelet(topology.spec.capabilities),
         hides_levels=topology.spec.source.pcie_confidence is Confidence.LOW,
+        made=moment(topology.metadata.creation_timestamp),
+        run_ends=tuple(status.run_ends or ()) or None,
+        lemon=status.lemon,
+        lemon_cleared=moment(topology.metadata.annotations.get(LEMON_CLEARED_ANNOTATION)),
     )
 
 

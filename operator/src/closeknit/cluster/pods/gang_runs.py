@@ -1,6 +1,7 @@
 """What the sidecars of a gang that restarts in place tell, in the statuses of their Pods."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from enum import Enum
 
 import msgspec
@@ -42,6 +43,8 @@ class HangReport(msgspec.Struct, frozen=True, rename="camel"):
 
     still_seconds: int
     """How long it had made no progress by then."""
+    at: float = 0.0
+    """When that was told, in seconds of Unix time by the node's clock; 0 where it is not known."""
     silent: bool = False
     """Whether the ranks do not answer NCCL's RAS; else they are behind the others."""
     ranks: tuple[HungRank, ...] = ()
@@ -49,9 +52,10 @@ class HangReport(msgspec.Struct, frozen=True, rename="camel"):
     """Position of the Pod whose trainer no longer touches its file of progress; None where RAS told."""
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _Told(msgspec.Struct, frozen=True, rename="camel"):
     run: int = -1
     hang: HangReport | None = None
+    first_step: int | None = None
 
 
 class RunReport(msgspec.Struct, frozen=True):
@@ -93,6 +97,19 @@ def gave_up(pod: Pod) -> str:
 def hang_report(pod: Pod, run: int) -> HangReport | None:
     """What the Pod's sidecar says of a hang in this run that lasts; None without one, and for words that cannot be
     read."""
+    told = _told(pod, run)
+    return told.hang if told is not None and told.hang is not None and _is_told_whole(told.hang) else None
+
+
+def first_step_at(pod: Pod, run: int) -> datetime | None:
+    """When its trainer first touched its file of progress in this run, by its node's clock; None where that is not
+    told."""
+    told = _told(pod, run)
+    at = None if told is None else told.first_step
+    return datetime.fromtimestamp(at, UTC) if at is not None and 0 <= at < _LATEST else None
+
+
+def _told(pod: Pod, run: int) -> _Told | None:
     said = next((each.said for each in pod.containers if each.name == SIDECAR_CONTAINER), "")
     if not said:
         return None
@@ -100,7 +117,7 @@ def hang_report(pod: Pod, run: int) -> HangReport | None:
         told = _decode_told(said)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
-    return told.hang if told.run == run and told.hang is not None and _is_told_whole(told.hang) else None
+    return told if told.run == run else None
 
 
 def let_go_at(pod: Pod) -> str:
@@ -109,21 +126,40 @@ def let_go_at(pod: Pod) -> str:
 
 
 class GangLink(Enum):
-    """Whether the sidecar of node rank 0 hears those of all other Pods of its gang, each of which reports every 2 s. It
-    is the word of the kubelet of node rank 0's node: where that is silent, it is an old one."""
+    """Whether the sidecar of node rank 0 hears those of all other Pods of its gang, each of which reports every 2 s. A
+    few others tell the same, as node rank 0 answers them. It is the word of the kubelet of the teller's node: where
+    that is silent, it is an old one."""
 
     WHOLE = "all Pods of the gang were heard within 10 s"
     BROKEN = "a Pod of the gang has not been heard for 10 s, or not yet"
-    UNKNOWN = "its Pods have no sidecar, or node rank 0's does not run"
+    WAITING = "its Pods wait for each other to begin again"
+    UNKNOWN = "its Pods have no sidecar, or none that tells runs where a kubelet is heard"
 
 
-def gang_link(pods: Iterable[Pod]) -> GangLink:
-    """That of the Pods of one attempt."""
-    for pod in pods:
-        if pod.child is not None and (pod.child.role, pod.child.index) == (Role.WORKER, 0):
-            sidecar = next((each for each in pod.containers if each.name == SIDECAR_CONTAINER), None)
-            if sidecar is not None and sidecar.running:
-                return GangLink.WHOLE if sidecar.is_ready else GangLink.BROKEN
+MOST_TELLERS = 8  # each costs a write of its Pod's status when a rank is lost, and one when it is back
+
+
+def tellers(workers: int) -> tuple[int, ...]:
+    """Node ranks whose sidecars tell of the whole gang, in the order in which they are believed. They are spread over
+    it, so that a rack whose kubelets are silent has not all of them."""
+    last, steps = workers - 1, MOST_TELLERS - 1
+    return (
+        tuple(range(workers)) if workers <= MOST_TELLERS else tuple(last * step // steps for step in range(steps + 1))
+    )
+
+
+def gang_link(pods: Iterable[Pod], workers: int, is_heard: Callable[[str], bool]) -> GangLink:
+    """That of the Pods of one attempt. `is_heard`: whether the kubelet of this node is."""
+    told = {pod.child.index: pod for pod in pods if pod.child is not None and pod.child.role is Role.WORKER}
+    for teller in tellers(workers):
+        pod = told.get(teller)
+        if pod is None or not is_heard(pod.node or ""):
+            continue
+        running = {each.name: each for each in pod.containers if each.running}
+        if BARRIER_CONTAINER in running:
+            return GangLink.WAITING
+        if (sidecar := running.get(SIDECAR_CONTAINER)) is not None:
+            return GangLink.WHOLE if sidecar.is_ready else GangLink.BROKEN
     return GangLink.UNKNOWN
 
 
@@ -135,11 +171,14 @@ def is_unready_by_sidecar(pod: Pod) -> bool:
 
 def _is_told_whole(hang: HangReport) -> bool:
     """Whether it says who, and for how long: the trainer could write it, too."""
-    return 0 <= hang.still_seconds < _LONGEST_STILL_S and (bool(hang.ranks) or hang.stalled is not None)
+    is_of_time = 0 <= hang.still_seconds < _LONGEST_STILL_S and 0 <= hang.at < _LATEST
+    return is_of_time and (bool(hang.ranks) or hang.stalled is not None)
 
 
 def _is_possible(report: RunReport) -> bool:
-    ended = report.ended
-    return (report.run is None or 0 <= report.run < _LARGEST_RUN) and (
-        ended is None or (0 <= ended.code <= _LARGEST_CODE and 0 <= ended.at < _LATEST)
+    ended, hang = report.ended, report.hang
+    return (
+        (report.run is None or 0 <= report.run < _LARGEST_RUN)
+        and (ended is None or (0 <= ended.code <= _LARGEST_CODE and 0 <= ended.at < _LATEST))
+        and (hang is None or _is_told_whole(hang))
     )

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from closeknit.api.names import JobKey, Role
+from closeknit.api.nodetopology_status import RunEnd
 from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.api.trainingjob import BindingPolicy
 from closeknit.cluster.booking.booking import Booking, booking
@@ -37,6 +38,8 @@ def _itself(value: Any) -> Any:
 NODES = Table[str, Node](by_name, _itself, is_by_node=True)
 REPORTS = Table[str, AgentReport](by_name, _itself, is_by_node=True)
 ALLOCATIONS = Table[str, tuple[ReportedAllocation, ...]](by_name, attrgetter("allocations"))
+RUN_ENDS = Table[str, tuple[RunEnd, ...]](by_name, attrgetter("run_ends"))
+"""Of nodes by which runs have ended, as they are stored with them."""
 
 SILENCES = Table[str, Silence](by_name, _itself, is_by_node=True)
 
@@ -75,9 +78,9 @@ def _booked_on(job: JobKey, booked: BookedNeeds) -> Iterable[tuple[str, BookedSh
     held = booked.booking
     wanted = {
         (resource, nics): with_nics(booked.needs, resource, nics)
-        for resource, nics in {(share.rdma_resource, len(share.nics)) for share in held.shares}
+        for resource, nics in {(share.rdma_resource, len(share.nics)) for share in (*held.shares, *held.spares)}
     }
-    for position, share in enumerate(held.shares):
+    for position, share in enumerate((*held.shares, *held.spares)):
         if share.lost:
             continue
         role, index = (Role.WORKER, position) if share.server is None else (Role.PARAMETER_SERVER, share.server)
@@ -131,6 +134,33 @@ BOOKED_ON = Index[JobKey, BookedNeeds, str, BookedShare](
     _booked_on, attrgetter("job", "role", "index"), is_by_node=True
 )
 BOOKINGS = Table[JobKey, BookedNeeds](_job_key, _booked, (BOOKED_ON,))
+
+
+class BlamedEnd(NamedTuple):
+    """A node, and the run that ended by it."""
+
+    node: str
+    end: RunEnd
+
+
+def _blamed(job: TrainingJob | InvalidJob) -> tuple[BlamedEnd, ...] | None:
+    """Runs of the job that ended by a node or its GPUs, as its status tells of them; None without any."""
+    if isinstance(job, InvalidJob):
+        return None
+    return (
+        tuple(
+            BlamedEnd(each.node, RunEnd(job=str(job.key), reason=attempt.reason, ended=attempt.ended, gpu=each.gpu))
+            for attempt in job.status.attempts
+            for each in attempt.blamed or ()
+        )
+        or None
+    )
+
+
+BLAMED_ON = Index[JobKey, tuple[BlamedEnd, ...], str, RunEnd](
+    lambda _, ends: ends, lambda end: (end.ended, end.job, end.gpu or "", end.reason)
+)
+BLAMED = Table[JobKey, tuple[BlamedEnd, ...]](_job_key, _blamed, (BLAMED_ON,))
 
 
 # Pods of both streams: who is on a node, or about to be, and who is of a job.

@@ -56,6 +56,7 @@ from closeknit.cluster.persistent.table import ObjectKey, Table
 from closeknit.cluster.pods.pod import Lodger, Pod, WirePod, pod
 from closeknit.cluster.store.indexes import (
     ALLOCATIONS,
+    BLAMED,
     BOOKINGS,
     CLAIMS,
     DEVICE_CLASSES,
@@ -68,6 +69,7 @@ from closeknit.cluster.store.indexes import (
     PODS,
     PRIORITIES,
     REPORTS,
+    RUN_ENDS,
     SILENCES,
     SLICES,
     STORAGE_CLASSES,
@@ -207,7 +209,7 @@ KINDS: tuple[Kind, ...] = (
         report_from_builtins,
         _named,
         (AgentReport,),
-        (REPORTS, ALLOCATIONS),
+        (REPORTS, ALLOCATIONS, RUN_ENDS),
     ),
     Kind(
         Stream.CLUSTER_TOPOLOGIES,
@@ -233,7 +235,7 @@ KINDS: tuple[Kind, ...] = (
         job_from_builtins,
         lambda job: (job.key.namespace, job.key.name),
         (TrainingJob, InvalidJob),
-        (JOBS, INVALID_JOBS, BOOKINGS),
+        (JOBS, INVALID_JOBS, BOOKINGS, BLAMED),
     ),
     Kind(Stream.CHILD_PODS, "", "v1", "pods", "Pod", True, *_POD, (Pod,), (PODS,), label_selector=JOB_LABEL),
     Kind(

@@ -6,6 +6,7 @@ from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
 
 TRAINING_JOBS = Resource(GROUP, VERSION, "trainingjobs")
 CLUSTER_TOPOLOGIES = Resource(GROUP, VERSION, "clustertopologies", namespaced=False)
+NODE_TOPOLOGIES = Resource(GROUP, VERSION, "nodetopologies", namespaced=False)
 EVENTS = Resource("events.k8s.io", "v1", "events")
 RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas")
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")

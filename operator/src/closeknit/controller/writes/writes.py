@@ -25,6 +25,7 @@ from closeknit.controller.writes.resources import (
     BY_KIND,
     CLUSTER_TOPOLOGIES,
     EVENTS,
+    NODE_TOPOLOGIES,
     RESOURCE_QUOTAS,
     SERVICE_ACCOUNTS,
     TRAINING_JOBS,
@@ -34,7 +35,7 @@ from closeknit.kube.api import Api, JsonObject, Resource
 from closeknit.kube.errors import AlreadyExists, ApiError, Invalid, NotFound
 from closeknit.launch.gang import Manifest
 from closeknit.launch.manifests.owner import owned
-from closeknit.lifecycle.topology_status import TopologyNews
+from closeknit.lifecycle.topology_status import LemonNews, TopologyNews
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.writes.plan import Action, Create, Delete, Notice, Plan, Stop
 from closeknit.lifecycle.writes.quota_demand import QuotaDemand
@@ -164,6 +165,24 @@ class Writes:
             await self._sent("update", CLUSTER_TOPOLOGIES, put)
         except ApiError as error:
             _log.info("a status was not stored", extra={"topology": metadata.name, "error": error})
+
+    async def tell_lemon(self, news: LemonNews) -> None:
+        """Stores the runs that ended by a node with its NodeTopology, whose other fields are its agent's. What is
+        refused is found again, and sent again, the next time."""
+        ends = [each.wire() for each in news.run_ends or ()]
+        lemon = {} if news.lemon is None else news.lemon.wire()
+        patch: list[dict[str, Any]] = []
+        for path, value in (("/status/runEnds", ends), ("/status/lemon", lemon)):
+            patch.append({"op": "add", "path": path, "value": value})  # which replaces what is there
+            patch += [] if value else [{"op": "remove", "path": path}]
+        call = self._api.json_patch(NODE_TOPOLOGIES, news.node, patch, subresource="status")
+        try:
+            await self._sent("patch", NODE_TOPOLOGIES, call)
+        except ApiError as error:
+            _log.info("a lemon was not stored", extra={"node": news.node, "error": error})
+            return
+        if news.notice is not None:
+            await self.tell_node(news.node, news.notice)
 
     async def tell_node(self, node: str, notice: Notice) -> None:
         """Sends an Event about a Node."""

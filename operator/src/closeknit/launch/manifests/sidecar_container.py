@@ -11,6 +11,7 @@ from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER
 from closeknit.api.text.quantity import duration_s
 from closeknit.api.trainingjob import OnHang, TrainingJobSpec
 from closeknit.cluster.booking.restarting import SIDECAR_RESOURCES, reset_codes
+from closeknit.cluster.pods.gang_runs import tellers
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.template import GANG_VOLUME
 
@@ -124,6 +125,7 @@ def _told(gang: Gang, index: int) -> Manifest:
         "size": len(gang.members),
         "host": gang.coordinator,
         "port": gang.port(gang.members[0], PORT),
+        **({"probePort": _probe_port(gang, index)} if 0 != index in tellers(len(gang.workers)) else {}),
         "key": key(gang),
         "resetCodes" if codes.are_named else "finalCodes": codes.codes,
         **_hangs(gang),
@@ -132,14 +134,20 @@ def _told(gang: Gang, index: int) -> Manifest:
 
 def _sidecar(gang: Gang, index: int, told: Manifest, mount: Manifest) -> Manifest:
     # Only for who looks at the Pod's status: ready is who hears the whole gang. Its Service names Pods that are not.
-    probe = {"httpGet": {"path": "/whole", "port": told["port"]}, "periodSeconds": 5, "failureThreshold": 1}
+    port = _probe_port(gang, index)
+    probe = {"httpGet": {"path": "/whole", "port": port}, "periodSeconds": 5, "failureThreshold": 1}
     return {
         "name": SIDECAR_CONTAINER,
         "restartPolicy": "OnFailure",  # it ends with its trainer
         "restartPolicyRules": [_rule("In", (RESET_CODE,))],
-        **({"readinessProbe": probe} if index == 0 else {}),
+        **({"readinessProbe": probe} if index in tellers(len(gang.workers)) else {}),
         **_container(gang, "watch", told, mount),
     }
+
+
+def _probe_port(gang: Gang, index: int) -> int:
+    """Where the kubelet asks a Pod that tells whether its gang is whole."""
+    return gang.port(gang.members[index], PORT)
 
 
 def _hangs(gang: Gang) -> Manifest:
@@ -148,6 +156,7 @@ def _hangs(gang: Gang) -> Manifest:
     told: Manifest = {} if gang.on_host_network else {"ras": True}
     if restart is not None and restart.stall_deadline is not None:
         told["stallSeconds"] = duration_s(restart.stall_deadline)
+        told |= {"firstStep": True} if gang.attempt > 1 else {}  # what a restart took: the first start is none
     if restart is not None and restart.on_hang is OnHang.RESTART:
         told["onHang"] = restart.on_hang.value
     return told

@@ -7,11 +7,12 @@ training as it is, and a restart would cost more than it gains: it is told, and 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from types import MappingProxyType
 
-from closeknit.api.names import ConditionReason, GpuReason
+from closeknit.api.names import ConditionReason, ConditionType, GpuReason
 from closeknit.api.nodetopology import PortState
-from closeknit.api.trainingjob_status import Binding
+from closeknit.api.trainingjob_status import Binding, BlamedDevice
 from closeknit.cluster.booking.booking import BookingShare
 from closeknit.cluster.node.node import NodeView
 from closeknit.cluster.objects.fault import FaultKind
@@ -19,13 +20,17 @@ from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.avoided_nodes import Unfit
 from closeknit.lifecycle.attempt.launched_gang import uuids
 from closeknit.lifecycle.attempt.verification import got
+from closeknit.lifecycle.status.conditions import found, moment
 from closeknit.lifecycle.status.degraded import Degradation
+from closeknit.lifecycle.status.pauses import is_between
 from closeknit.placement.values.sentences import count
 
 # After these a GPU runs nothing until it is reset, by NVIDIA's XID catalog (46 and 62: it stopped; 48 and 140: a double
 # bit error; 79: it fell off its bus; 95: an uncontained error; 119, 120: its system processor; 143: it does not start).
 DEAD = frozenset({f"XID{number}" for number in (46, 48, 62, 79, 95, 119, 120, 140, 143)}) | {GpuReason.GPU_LOST}
 _TOLD = 4  # devices in a message
+# The agent looks every few seconds, and each change of words is a write of the job's whole status.
+TOLD_APART = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +98,38 @@ def unfit(ill: Iterable[IllDevice]) -> Unfit:
     return MappingProxyType({**devices, **dict.fromkeys(sorted(whole), ())})
 
 
+def blamed(ill: Iterable[IllDevice]) -> tuple[BlamedDevice, ...]:
+    """What is to blame for an end by these: a GPU, or its node where more of it is ill, or a NIC is."""
+    by_node: dict[str, list[IllDevice]] = {}
+    for each in ill:
+        by_node.setdefault(each.share.node, []).append(each)
+    return tuple(
+        BlamedDevice(node=node, gpu=(found[0].uuid or None) if len(found) == 1 else None)
+        for node, found in sorted(by_node.items())
+    )
+
+
 def words(ill: Sequence[IllDevice]) -> str:
     """`GPU 3 of node gpu-7 (XID79), and 2 more devices`."""
     more = f", and {count(len(ill) - _TOLD, 'more device')}" if len(ill) > _TOLD else ""
     return f"{', '.join(map(str, ill[:_TOLD]))}{more}"
+
+
+def silent_until(attempt: Attempt, ill: Degradation | None) -> datetime | None:
+    """Until when nothing new is told of the devices of a running gang: one that flaps is told, and taken back, at most
+    every TOLD_APART. None where it is told now."""
+    subject = attempt.subject
+    conditions = subject.job.status.conditions
+    degraded, running = found(conditions, ConditionType.DEGRADED), found(conditions, ConditionType.RUNNING)
+    since: datetime | None = None
+    if degraded is not None and degraded.status == "True" and degraded.reason == ConditionReason.DEVICE_UNHEALTHY:
+        since = subject.answers.told_at
+    elif degraded is not None and degraded.status == "False" and running is not None and ill is not None:
+        taken_back = moment(degraded.last_transition_time)
+        since = taken_back if taken_back > moment(running.last_transition_time) else None
+    if since is None or not is_between(since, subject.now, since + TOLD_APART):
+        return None
+    return since + TOLD_APART
 
 
 def told(attempt: Attempt) -> Degradation | None:

@@ -11,7 +11,7 @@ import msgspec
 from closeknit.api.names import EndReason, EventAction, ExclusionReason, Role, service_name
 from closeknit.api.text.quantity import duration_s
 from closeknit.api.trainingjob import MAX_RESTARTS, Restart
-from closeknit.api.trainingjob_status import Binding, Exit
+from closeknit.api.trainingjob_status import Binding, BlamedDevice, Exit
 from closeknit.cluster.booking.booking import BookingShare
 from closeknit.cluster.node.node import NodeView
 from closeknit.cluster.objects.dra import ResourceClaim
@@ -127,9 +127,21 @@ def node_changed(attempt: Attempt, lost: Lost) -> Plan:
 
 
 def node_lost(attempt: Attempt, dead: Mapping[str, str]) -> Plan:
-    """The end if nodes of the gang are dead, each with the words about it."""
+    """The end if nodes of the gang are dead, each with the words about it. It was when they gave no sign of life any
+    more, and not when that had lasted long enough: the others have waited for them since."""
     more = f"; {count(len(dead) - 1, 'node')} more likewise" if len(dead) > 1 else ""
-    return end(attempt, EndReason.NODE_LOST, f"{next(iter(dead.values()))}{more}", unfit=whole(dead))
+    views = (attempt.subject.cluster.nodes.get(node) for node in dead)
+    quiet_s = max((view.silence.quiet for view in views if view is not None and view.silence is not None), default=0)
+    fault = attempt.subject.now - timedelta(seconds=quiet_s) if quiet_s else None
+    facts = EndFacts(fault=fault, blamed=_there(attempt, dead))
+    return end(attempt, EndReason.NODE_LOST, f"{next(iter(dead.values()))}{more}", unfit=whole(dead), facts=facts)
+
+
+def _there(attempt: Attempt, nodes: Iterable[str]) -> tuple[BlamedDevice, ...]:
+    """Those of these nodes that are to blame: one without a Node was taken away, by an autoscaler as a rule."""
+    views = attempt.subject.cluster.nodes
+    found = (views.get(node) for node in sorted(set(nodes)))
+    return tuple(BlamedDevice(node=view.name) for view in found if view is not None and view.is_there)
 
 
 def claim_stays(attempt: Attempt, claim: ResourceClaim) -> Plan:
@@ -201,7 +213,7 @@ def by_others(attempt: Attempt, found: list[Failure]) -> list[Failure]:
     """The failures, of which a silent node or an ill device of the gang takes the blame."""
     if found and all(each.row.blame is Blame.JOB for each in found):
         if (silent := _silent_node(attempt)) is not None:
-            return [replace(each, said=Said(Symptom.NODE_NOT_READY, silent)) for each in found]
+            return [replace(each, said=Said(Symptom.NODE_NOT_READY, silent[1])) for each in found]
         if (ill := _ill_at_exit(attempt, found)) is not None:
             return [ill]
     return found
@@ -226,15 +238,15 @@ def _was_told_to_end(pod: Pod) -> bool:
     return pod.deletion_timestamp is not None or pod.is_stopped
 
 
-def _silent_node(attempt: Attempt) -> str | None:
-    """The message that a node of the gang is gone or not Ready: then failures on it, or beside it, prove nothing about
-    the job."""
+def _silent_node(attempt: Attempt) -> tuple[str, str] | None:
+    """The first node of the gang that is gone or not Ready, with the message: then failures on it, or beside it, prove
+    nothing about the job."""
     for share in attempt.booking.shares:
         view = attempt.subject.cluster.nodes.get(share.node)
         if view is None:
-            return f"node {share.node} is no longer there"
+            return share.node, f"node {share.node} is no longer there"
         if view.exclusion is not None and view.exclusion.reason is ExclusionReason.NOT_READY:
-            return f"node {share.node} is not ready: {view.exclusion.message}"
+            return share.node, f"node {share.node} is not ready: {view.exclusion.message}"
     return None
 
 
@@ -277,7 +289,8 @@ def device_died(attempt: Attempt) -> Plan | None:
         return None
     does, is_reset, it = ("computes", "it is", "it") if len(ill) == 1 else ("compute", "they are", "them")
     message = f"{words(ill)} {does} no more until {is_reset} reset; the job starts again without {it}"
-    return end(attempt, end_reason(Symptom.GPU_DEAD), message)
+    facts = EndFacts(blamed=device_health.blamed(ill))
+    return end(attempt, end_reason(Symptom.GPU_DEAD), message, facts=facts)
 
 
 def blameless(attempt: Attempt, found: list[Failure] | None = None) -> Plan | None:
@@ -291,8 +304,23 @@ def blameless(attempt: Attempt, found: list[Failure] | None = None) -> Plan | No
     more = f"; {len(alike) - 1} more likewise" if len(alike) > 1 else ""
     unfit = _unfit(attempt, alike)
     then = "" if unfit else "; the job starts again"
-    facts = end_facts(attempt, found)
+    facts = replace(end_facts(attempt, found), blamed=_blamed(attempt, alike))
     return end(attempt, end_reason(first.said.symptom), f"{_told(first)}{more}{then}", unfit=unfit, facts=facts)
+
+
+def _blamed(attempt: Attempt, found: Sequence[Failure]) -> tuple[BlamedDevice, ...]:
+    """The nodes and GPUs that ended a run. A node that refuses a Pod, or has no room for it, has ended none."""
+    first = found[0].said.symptom
+    if first in _ILL:
+        ill = [each for each in ill_devices(attempt) if each.share.node == found[0].share.node]
+        return device_health.blamed(
+            each
+            for each in ill
+            if (each.is_dead if first is Symptom.GPU_DEAD else each.is_gpu is (first is Symptom.GPU_ILL_AT_EXIT))
+        )
+    if first is Symptom.NODE_NOT_READY and (silent := _silent_node(attempt)) is not None:
+        return _there(attempt, [silent[0]])
+    return _there(attempt, [each.pod.node for each in found if each.said.symptom is Symptom.CONTAINER_LOST])
 
 
 def _unfit(attempt: Attempt, found: Sequence[Failure]) -> Unfit:

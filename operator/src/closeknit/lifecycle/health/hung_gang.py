@@ -1,9 +1,14 @@
 """A gang that hangs, by its sidecars: which rank holds it up, on which GPU of which node, and what is told of it."""
 
+from datetime import UTC, datetime
+
 from closeknit.api.names import ConditionReason
+from closeknit.api.trainingjob_status import BlamedDevice
 from closeknit.cluster.pods.gang_runs import HangReport, HungRank, hang_report
 from closeknit.lifecycle.attempt.attempt import Attempt
+from closeknit.lifecycle.attempt.launched_gang import uuids
 from closeknit.lifecycle.status.degraded import Degradation
+from closeknit.lifecycle.status.statuses import NO_FACTS, EndFacts
 
 _TOLD = 4  # ranks in a message
 
@@ -25,6 +30,12 @@ def told(attempt: Attempt) -> Degradation | None:
     return Degradation(ConditionReason.HANGS, message)
 
 
+def facts(found: HangReport) -> EndFacts:
+    """Since when the gang hung."""
+    since = found.at - found.still_seconds
+    return EndFacts(fault=datetime.fromtimestamp(since, UTC)) if since > 0 else NO_FACTS
+
+
 def words(attempt: Attempt, found: HangReport) -> str:
     """`the gang hangs: rank 5 (GPU 1 of node gpu-7) does not answer, and no rank called a collective for 41 s`."""
     if found.stalled is not None:
@@ -39,6 +50,22 @@ def words(attempt: Attempt, found: HangReport) -> str:
     )
     why = silent if found.silent else behind
     return f"the gang hangs: {ranks}{more} {why}, and no rank called a collective for {found.still_seconds} s"
+
+
+def blamed(attempt: Attempt, found: HangReport) -> tuple[BlamedDevice, ...]:
+    """The GPU of a rank that has stopped, or the node of several. A rank that answers may wait for its program, and
+    where ranks of several nodes have stopped none of them is known to be the cause."""
+    shares = attempt.booking.shares
+    ranks = found.ranks if found.silent and found.stalled is None else ()
+    known = {(rank.index, rank.local) for rank in ranks if rank.index is not None and 0 <= rank.index < len(shares)}
+    if len({index for index, _ in known}) != 1 or len(known) < len(set(ranks)):
+        return ()
+    index, local = min(known)
+    share = shares[index]
+    view = attempt.subject.cluster.nodes.get(share.node)
+    held = () if view is None else uuids(view, share) or ()
+    gpu = held[local] if len(known) == 1 and 0 <= local < len(held) else ""
+    return (BlamedDevice(node=share.node, gpu=gpu or None),)
 
 
 def _rank(attempt: Attempt, rank: HungRank) -> str:

@@ -5,6 +5,7 @@ however many Pods show it and in whatever order: it is counted once all Pods tel
 failed first is known.
 """
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -93,9 +94,11 @@ def restarted(attempt: Attempt) -> Plan | None:
         failed = []
     symptom = Symptom.EXITED if hung is None else Symptom.HUNG
     said = hung_gang.words(attempt, hung) if hung is not None else own_end(attempt, failed) if failed else _UNKNOWN
+    blamed = () if hung is None else hung_gang.blamed(attempt, hung)
     if ill_devices(attempt):  # in new Pods it gets others
-        return end(attempt, end_reason(symptom), said)
-    facts = end_facts(attempt, failed) if failed else NO_FACTS
+        return end(attempt, end_reason(symptom), said, facts=replace(NO_FACTS, blamed=blamed))
+    facts = end_facts(attempt, failed) if failed else NO_FACTS if hung is None else hung_gang.facts(hung)
+    facts = replace(facts, blamed=blamed)
     code = trainers_exit_code(attempt, failed[0]) if failed else None
     judged, told, facts = judged_end(attempt, TABLE[symptom], said, facts, exit_code=code, runs=run - counted)
     if isinstance(judged, Fails):

@@ -5,14 +5,16 @@ All moments are whole seconds, and each phase begins where the one before ends, 
 clocks are held between those by ours: a wrong clock moves a second from one phase to another, and no more.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from closeknit.api.names import ConditionType, EndReason
 from closeknit.api.text.quantity import duration_s
 from closeknit.api.trainingjob_status import EndedAttempt, LostTime, Phases, TrainingJobStatus
+from closeknit.cluster.pods.pod import Pod
 from closeknit.lifecycle.status.conditions import found, moment
+from closeknit.lifecycle.status.pauses import later
 
 STARTING = "Starting"
 """The cause of time before the first run; the others are an EndReason."""
@@ -26,6 +28,19 @@ class Launch:
     """When the first was made, by the API server's clock."""
     bound: datetime | None = None
     """When the last was bound to its node, by the scheduler's."""
+    stepped: datetime | None = None
+    """When progress was first seen in this run, by a node's."""
+
+
+def launch(pods: Iterable[Pod], now: datetime) -> Launch:
+    """When these Pods of one gang came."""
+    made, bound = list[datetime](), list[datetime]()
+    for pod in pods:
+        scheduled = pod.condition("PodScheduled")
+        told = scheduled.last_transition_time if scheduled is not None and scheduled.status == "True" else None
+        made += [at for at in (later(pod.created, None, now),) if at is not None]
+        bound += [at for at in (later(told or "", None, now),) if at is not None]
+    return Launch(min(made, default=None), max(bound, default=None))
 
 
 def fault_at(status: TrainingJobStatus, told: datetime | None, now: datetime) -> datetime:
@@ -76,6 +91,34 @@ def runs_again(status: TrainingJobStatus, launch: Launch, now: datetime) -> list
     bound = _between(made, launch.bound, at)
     found = {"free": _seconds(made - booked), "bind": _seconds(bound - made), "start": _seconds(at - bound)}
     return [*status.attempts[:-1], last.model_copy(update={"phases": last.phases.model_copy(update=found)})]
+
+
+def runs_first(status: TrainingJobStatus, launch: Launch, now: datetime) -> Phases | None:
+    """Where the time from the first booking to the first run went, of a job whose stored status has it not running,
+    and that runs now; None where it has run before, or has lost a start."""
+    if status.start_time is None or _running_since(status) is not None:
+        return None
+    at, last = _whole(now), _last_followed(status)
+    booked = min(at, moment(status.start_time))
+    if last is not None and moment(last.ended) >= booked:
+        return None
+    made = _between(booked, launch.made, at)
+    bound = _between(made, launch.bound, at)
+    return Phases(free=_seconds(made - booked), bind=_seconds(bound - made), start=_seconds(at - bound))
+
+
+def steps_again(attempts: list[EndedAttempt], launch: Launch, now: datetime) -> list[EndedAttempt]:
+    """The ends, of which the last one is followed by a run whose first progress is seen now; the same object where
+    that is no news."""
+    last = attempts[-1] if attempts else None
+    phases = None if last is None else last.phases
+    if last is None or phases is None or phases.start is None or phases.first_step or launch.stepped is None:
+        return attempts
+    spent = (phases.decide, phases.free, phases.bind, phases.start)
+    began = moment(last.ended) + sum((_length(each) for each in spent if each is not None), timedelta())
+    at = _between(began, launch.stepped, max(began, _whole(now)))
+    found = phases.model_copy(update={"first_step": _seconds(at - began)})
+    return [*attempts[:-1], last.model_copy(update={"phases": found})]
 
 
 def detected(fault: datetime, now: datetime, *, is_decided: bool) -> Phases:

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from closeknit.api.names import EndReason
-from closeknit.api.trainingjob_status import TrainingJobStatus
+from closeknit.api.trainingjob_status import EndedAttempt, TrainingJobStatus
 from closeknit.lifecycle.status.conditions import moment
 
 # Ends that the same attempt again may not meet. One is taken for bad luck; of several in a row each waits twice as long
@@ -78,7 +78,7 @@ def lingers_from(deleted: str | None, now: datetime) -> datetime:
 
 def restart_at(status: TrainingJobStatus, now: datetime) -> datetime | None:
     """When the next attempt may start; None where no pause is left."""
-    if not status.attempts:
+    if not status.attempts or _has_set_its_nodes_aside(status.attempts[-1]):
         return None
     last = before = moment(status.attempts[-1].ended)
     row = 0
@@ -86,11 +86,17 @@ def restart_at(status: TrainingJobStatus, now: datetime) -> datetime | None:
         at = moment(ended.ended)
         if ended.reason not in _BAD_LUCK or before - at > _IN_A_ROW:
             break
-        before, row = at, row + 1
+        before, row = at, row + (not _has_set_its_nodes_aside(ended))
     first_s = _FIRST_PAUSE_FOR_OBJECT_S if status.attempts[-1].reason == EndReason.OBJECT_MISSING else 1
     pause_s = 0 if row <= 1 and first_s == 1 else min(first_s * 2 ** max(row - 1, 0), _LONGEST_PAUSE_S)
     ready = last + timedelta(seconds=pause_s)
     return ready if is_between(last, now, ready) else None
+
+
+def _has_set_its_nodes_aside(ended: EndedAttempt) -> bool:
+    """Whether it lost nodes that the next attempt goes without: it cannot end so again, and each such end has cost the
+    time in which a node was silent."""
+    return ended.reason == EndReason.NODE_LOST and bool(ended.unfit)
 
 
 def _read(written: str | None) -> datetime | None:

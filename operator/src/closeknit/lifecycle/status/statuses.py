@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from closeknit.api.names import ConditionReason, ConditionType, EndReason, JobKey, PendingReason
 from closeknit.api.objects import ObjectMeta, TrainingJob
 from closeknit.api.trainingjob_status import (
+    BlamedDevice,
     EndedAttempt,
     EnvironmentStatus,
     Exit,
@@ -40,6 +41,7 @@ from closeknit.lifecycle.status.lost_time import (
     is_taken_back,
     ran,
     runs_again,
+    steps_again,
 )
 from closeknit.lifecycle.status.pending import traits
 from closeknit.placement.values.sentences import count
@@ -74,6 +76,8 @@ class EndFacts:
     """When it happened, by a node's clock; None where that is not known."""
     charges: tuple[datetime, ...] | None = None
     """When charged restarts were that still count, this one among them; None where it is not charged."""
+    blamed: tuple[BlamedDevice, ...] = ()
+    """Nodes and GPUs that ended the run."""
 
 
 NO_FACTS = EndFacts()
@@ -88,6 +92,7 @@ class Following(Enum):
 
 
 KEPT_ATTEMPTS = 10  # of status.attempts, as its schema bounds it
+KEPT_BLAMED = 16  # nodes and GPUs of one of them, likewise
 ATTEMPT_MESSAGE_MAX_LENGTH = 1024  # of the message of one of them
 BEING_STARTED = "its Pods are being started"
 
@@ -149,7 +154,7 @@ def decided(job: StoredJob, status: TrainingJobStatus, now: datetime) -> Trainin
     placed = found(status.conditions, ConditionType.PLACED)
     if status.placement is None or placed is None or placed.status != "True" or placed.reason == ConditionReason.BOOKED:
         return status
-    said = Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(status.placement))
+    said = Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(job, status.placement))
     conditions = observed(status.conditions, [said], generation=job.metadata.generation, now=now)
     return status.model_copy(update={"conditions": conditions})
 
@@ -183,7 +188,7 @@ def booked(
         job,
         now,
         _accepted(unknown),
-        Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(placement)),
+        Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(job, placement)),
         Observation(ConditionType.PLACEMENT_VERIFIED, None, ConditionReason.NOT_BOUND, "its Pods are not bound yet"),
         Observation(ConditionType.RUNNING, False, ConditionReason.STARTING, BEING_STARTED),
         *_degraded(job, lacks),
@@ -226,6 +231,7 @@ def running(
     if not is_true(job.status.conditions, ConditionType.RUNNING):
         changes["attempts"] = runs_again(job.status, launch, now)
         changes["cost"] = at_run(job.status, job.spec.gpus, now)
+    changes["attempts"] = steps_again(changes.get("attempts", job.status.attempts), launch, now)
     return _next(job, now, observation, verified, *found, **changes)
 
 
@@ -262,7 +268,7 @@ def restarting(
         words = f"attempt {number} ended: {message}"
         placed = Observation(ConditionType.PLACED, False, ConditionReason.RESTARTING, words)
     else:
-        placed = Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(placement))
+        placed = Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(job, placement))
     return _next(
         job,
         now,
@@ -509,8 +515,17 @@ def _accepted(unknown: str | None) -> Observation:
     return Observation(ConditionType.ADMITTED, True, reason, unknown or "")
 
 
-def _booked_on(placement: PlacementStatus) -> str:
-    return f"booked on {names([node.name for node in assignments(placement)])}"
+def _booked_on(job: StoredJob, placement: PlacementStatus) -> str:
+    told, wanted = f"booked on {names([node.name for node in assignments(placement)])}", _spares_wanted(job)
+    spare = [node.name for node in placement.spares or ()]
+    if not (wanted or spare):
+        return told
+    few = "" if len(spare) >= wanted else f", {len(spare)} of {wanted}: no more nodes like its own were free near them"
+    return f"{told}; spare: {names(spare) if spare else 'none'}{few}"
+
+
+def _spares_wanted(job: StoredJob) -> int:
+    return job.spec.spares if isinstance(job, TrainingJob) else 0
 
 
 def _ended(
@@ -537,6 +552,7 @@ def _ended(
         phases=None if follows is None else detected(fault, now, is_decided=follows is not Following.ANEW),
         exits=list(facts.exits) or None,
         unfit=unfit,
+        blamed=list(facts.blamed[:KEPT_BLAMED]) or None,
     )
     cost = at_end(job.status, job.spec.gpus, fault)
     return {"attempts": [*job.status.attempts, ended][-KEPT_ATTEMPTS:], "cost": cost}

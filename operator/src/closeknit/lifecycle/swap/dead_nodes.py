@@ -64,6 +64,12 @@ TABLE: tuple[EvidenceRow, ...] = (
         f"is silent: for {Quiet.SILENT:d} s its kubelet has not renewed its Lease, and neither its agent nor its ranks "
         "are heard",
     ),
+    EvidenceRow(
+        lambda seen: seen.link is GangLink.WAITING and seen.quiet is not Quiet.OVERDUE,
+        NodeState.DEAD,
+        f"is silent: for {Quiet.SILENT:d} s its kubelet has not renewed its Lease, its agent is not heard, and the "
+        "other Pods wait for its Pod to begin again",
+    ),
     # Nothing tells of the ranks. Then two who judge apart from each other must agree, and Kubernetes takes 50 s for it.
     EvidenceRow(
         lambda seen: seen.quiet is Quiet.LONG and not seen.is_ready,
@@ -109,10 +115,14 @@ def dead_nodes(attempt: Attempt) -> dict[str, str]:
 
 
 def _link(attempt: Attempt) -> GangLink:
-    """What node rank 0 says of the gang; unknown where its own kubelet is silent, and its words are old, and while a
-    Pod that it misses may not have started yet."""
-    teller = attempt.subject.cluster.nodes.get(attempt.shares[0].node)
-    if teller is None or teller.silence is not None:
-        return GangLink.UNKNOWN
-    link = gang_link(attempt.present)
-    return GangLink.UNKNOWN if link is GangLink.BROKEN and not attempt.runs else link
+    """What the first teller whose kubelet is heard says of the gang; unknown while a Pod that it misses may not have
+    started yet."""
+    nodes = attempt.subject.cluster.nodes
+
+    def is_heard(name: str) -> bool:
+        view = nodes.get(name)
+        return view is not None and view.is_there and view.silence is None
+
+    link = gang_link(attempt.present, attempt.booking.workers, is_heard)
+    is_known = attempt.has_run if link is GangLink.WAITING else link is not GangLink.BROKEN or attempt.runs
+    return link if is_known else GangLink.UNKNOWN

@@ -59,6 +59,8 @@ class SpreadQueries:
         self._counts = site.ground.counts
         self._known: dict[tuple[int, OfferMask] | None, Counted | None] = {}
         """(GPUs of equal shares, mask of the offers that have them) -> the fewest domains."""
+        self._worse: set[tuple[tuple[int, OfferMask] | None, PackedCost | None]] = set()
+        """Those of them that certainly need more domains than this."""
 
     def is_alone(self, shape: ShareSize) -> bool:
         """Whether one share is all of the gang."""
@@ -107,9 +109,12 @@ class SpreadQueries:
         filling.follow(root, able, units_of)
         return filling if filling.capacity * shape.unit >= gpus else None
 
-    def counted(self, shape: ShareSize, floor: Value, stage: OfferValues[float]) -> Counted | None:
-        """The fewest domains of each level; None where there are too few shares."""
-        return self._counted(shape, floor, stage)
+    def counted(
+        self, shape: ShareSize, floor: Value, stage: OfferValues[float], than: PackedCost | None = None
+    ) -> Counted | None:
+        """The fewest domains of each level; None where there are too few shares, or more domains are certainly needed
+        `than` these."""
+        return self._counted(shape, floor, stage, than=than)
 
     def highest(self, counted: Counted, floor: Value, by: Measure) -> float:
         """The highest worth that every share can have with no more domains."""
@@ -140,13 +145,17 @@ class SpreadQueries:
         at_least: float = 0.0,
         by: Measure = Measure.BUS,
         most: PackedCost | None = None,
+        than: PackedCost | None = None,
     ) -> Counted | None:
-        """The fewest domains, with shares that are worth this; None where they are certainly not as few as `most`.
+        """The fewest domains, with shares that are worth this; None where they are certainly not as few as `most` at
+        each level, or certainly more `than` that.
         Equal shares that the same nodes have need the same."""
         key = (shape.unit, stage.able(self._mask, at_least)) if shape.equal else None
         if key in self._known:
             found = self._known[key]
             return found and found._replace(shape=shape)
+        if key is not None and (key, than) in self._worse:
+            return None
         host = self._site.scale.of_host
 
         def units_of(number: OfferNumber) -> Units:
@@ -155,6 +164,9 @@ class SpreadQueries:
         filling = self.filling(shape, floor, stage, units_of, at_least=at_least, by=by, counts_free=False)
         units = self._site.request.gpus // shape.unit
         if filling is not None and most is not None and not filling.may_cost(units, most):
+            return None
+        if filling is not None and than is not None and filling.costs_more(units, than):
+            self._worse.add((key, than))
             return None
         cost = filling.cost(units) if filling else None
         found = None if filling is None or cost is None else Counted(cost, shape, filling.is_least(units))

@@ -159,7 +159,8 @@ class Variant:
         for shape in sorted(shapes, key=attrgetter("equal")):  # unequal shares first: no equal ones need fewer domains
             if counted and counted[0].is_proven and self._needs_more_hosts(shape, counted[0]):
                 continue
-            found = self._spreads.counted(shape, self._minimum, self._worth(shape))
+            least = min((entry.cost for entry in counted), default=None)
+            found = self._spreads.counted(shape, self._minimum, self._worth(shape), than=least)
             if found is not None:
                 counted.append(found)
         fewest = min((entry.cost for entry in counted), default=None)

@@ -1,7 +1,7 @@
 """What the domains of one search hold: how many units, what using them costs, and which of them are alike."""
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 
 from closeknit.placement.candidates.areas import Area
@@ -23,6 +23,7 @@ class Capacity:
         self._innermost = innermost - 1
         self._capacities: dict[Area, int] = {}
         self._reached: dict[Area, list[int]] = {}
+        self._inside: dict[Area, list[tuple[int, list[int]]]] = {}
         self._contents: dict[Area, int] = {}
         self._numbers: dict[object, int] = {}
         self._lone: dict[tuple[int, int], int] = {}
@@ -84,18 +85,39 @@ class Capacity:
         """What so many of its children hold at most."""
         return self.sums(area)[number - 1]
 
-    def able(self, children: Sequence[Area], units: int) -> Iterator[tuple[int, Area]]:
-        """(the least number of children of its own that it must use, child) of those children that hold so much, the
-        least first."""
-        able = ((self.fewest(child, units), child) for child in children if self.capacity(child) >= units)
-        return iter(sorted(able, key=lambda entry: entry[0]))
+    def able(self, children: Sequence[Area], units: int) -> list[tuple[int, Area]]:
+        """(what it costs at least to use it for so many units, child) of those children that hold so much, the least
+        first."""
+        able = [
+            (self.at_least(child, units) + (self._lone_uses if child.is_lone else self._uses)[child.level][0], child)
+            for child in children
+            if self.capacity(child) >= units
+        ]
+        return sorted(able, key=lambda entry: entry[0])
 
-    def must_cost_more(self, child: Area, fewest: int, best: int) -> bool:
-        """Whether a child that uses no fewer children of its own than this costs more than the best so far."""
-        next_level = child.level + 1
-        step = self._scale.of_host if next_level > self._innermost else self._scale.of_domain[next_level]
-        # Nothing but what the use of the child costs lies above the step; half of it is room for what lies below.
-        return self._scale.of_domain[child.level] + fewest * step - best > step // 2
+    def is_above(self, least: int, cost: int) -> bool:
+        """Whether what costs at least so much certainly costs more than that: what lies below a host may be less than
+        nothing."""
+        return least - cost > self._scale.of_host // 2
+
+    def at_least(self, area: Area, units: int) -> int:
+        """What so many units inside an area, which holds them, cost at least in domains and hosts: of each level as
+        many as the largest must be."""
+        hosts = self._hosts.fewest(area, units) if area.children else self.fewest(area, units)
+        domains = (of_domain * (bisect_left(sums, units) + 1) for of_domain, sums in self._levels(area))
+        return hosts * self._scale.of_host + sum(domains)
+
+    def _levels(self, area: Area) -> list[tuple[int, list[int]]]:
+        """(what a domain costs, `sums` of all of them) of each level inside an area."""
+        found = self._inside.get(area)
+        if found is None:
+            found = self._inside[area] = []
+            inside: Sequence[Area] = area.children
+            for level in range(area.level + 1, self._innermost + 1 if inside else 0):
+                held = accumulate(sorted(map(self.capacity, inside), reverse=True))
+                found.append((self._uses[level][0], list(held)))
+                inside = [deeper for child in inside for deeper in child.children or (child,)]
+        return found
 
     def sums(self, area: Area) -> list[int]:
         """What its first child holds, its first two, …, the fullest first."""

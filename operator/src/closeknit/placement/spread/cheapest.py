@@ -150,6 +150,10 @@ class Filling:
             inside = tuple(deeper for child in inside for deeper in child.children or (child,))
         return True
 
+    def costs_more(self, units: int, cost: PackedCost) -> bool:
+        """Whether so many units, of no more than there are, certainly need more domains or hosts than that."""
+        return self._room.is_above(self._room.at_least(self._root, units), cost)
+
     def is_least(self, units: int) -> bool:
         """Whether for certain no spread needs fewer domains than what this many cost; hosts it may. Their cost was
         asked."""
@@ -205,12 +209,12 @@ class Filling:
     def _cheapest(self, children: Sequence[Area], units: int) -> int | None:
         """What the cheapest spread inside one of these children costs, with its use.
 
-        A child that must use more domains of the next level than the best one so far is not tried.
+        A child that must use more domains or hosts than the best one so far is not tried.
         """
         best: int | None = None
         tried: set[int] = set()
-        for fewest, child in self._room.able(children, units):
-            if best is not None and self._room.must_cost_more(child, fewest, best):
+        for least, child in self._room.able(children, units):
+            if best is not None and self._room.is_above(least, best):
                 break
             content = self._room.content(child)
             if content not in tried:
@@ -320,7 +324,9 @@ class Filling:
     def _picks_of_one(self, children: Sequence[Area], units: int, cost: int) -> tuple[Pick, ...]:
         """The first nodes among the children of this cost; of children that are alike the first is taken."""
         ties: dict[object, Area] = {}
-        for _, child in self._room.able(children, units):
+        for least, child in self._room.able(children, units):
+            if self._room.is_above(least, cost):
+                break
             if self._with_use(child, units) == cost:
                 ties.setdefault((child.free_gpus, self._room.likeness(child)), child)
         return min(self._picks(child, units) for child in ties.values())

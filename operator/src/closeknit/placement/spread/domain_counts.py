@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from closeknit.placement.candidates.areas import Area
 from closeknit.placement.spread.capacity import Capacity
-from closeknit.placement.spread.frontier import COUNT_BITS, Counted, FrontierStep, Menu, combined
+from closeknit.placement.spread.frontier import COUNT_BITS, Counted, FrontierStep, Menu, combined, step_of
 from closeknit.placement.spread.knapsack import Knapsack, Pairs, cost_of
 from closeknit.placement.values.bounded import Bounded
 
@@ -54,7 +54,7 @@ class Alike:
         key = (menu, use)
         found = self._used.get(key)
         if found is None:
-            found = self._used[key] = self.menu(tuple([FrontierStep(cost + use, units) for cost, units in menu.steps]))
+            found = self._used[key] = self.menu(tuple([step_of((cost + use, units)) for cost, units in menu.steps]))
         return found
 
     def inside(self, children: Counted, most_steps: int) -> tuple[Menu, bool]:
@@ -167,7 +167,7 @@ class FewestDomains:
         """What the nodes of a domain give, the fullest first, where each of them costs something."""
         if not self._counts_hosts:
             return (FrontierStep(0, self._room.capacity(area)),)
-        return tuple([FrontierStep(hosts, units) for hosts, units in enumerate(self._room.sums(area), 1)])
+        return tuple(map(step_of, enumerate(self._room.sums(area), 1)))
 
     def _steps_of(self, area: Area) -> int:
         """How many steps may be taken for an area."""

@@ -7,7 +7,7 @@ for all that give the same, and is worked out once.
 """
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -20,6 +20,10 @@ class FrontierStep(NamedTuple):
     cost: int
     """Domains, packed, the outermost first."""
     units: int
+
+
+step_of = partial(tuple.__new__, FrontierStep)
+"""The step of a (cost, units); a call of FrontierStep takes twice as long, and a large fabric has 200,000."""
 
 
 class Menu:
@@ -78,7 +82,7 @@ def combined(children: Counted, most_steps: int) -> tuple[tuple[FrontierStep, ..
             if units > most:
                 found.append((cost, units))
                 most = units
-    return tuple([FrontierStep(*each) for each in found[1:]]), True
+    return tuple(map(step_of, found[1:])), True
 
 
 def _parts(children: Counted) -> list[Sequence[tuple[int, int]]]:
@@ -106,6 +110,6 @@ def _in_order(children: Counted) -> tuple[FrontierStep, ...]:
             for step in menu.steps:
                 if units + step.units > most:
                     most = units + step.units
-                    found.append(FrontierStep(cost + step.cost, most))
+                    found.append(step_of((cost + step.cost, most)))
             cost, units = cost + menu.steps[-1].cost, units + menu.most
     return tuple(found)

@@ -56,6 +56,8 @@ class Placement:
     limited_by: str
     ended_at_budget: bool = False
     """Whether a search ended at its budget of steps, so that this is the best found and may not be the best."""
+    spares: tuple[Share, ...] = ()
+    """Nodes beside the gang that may take the place of a lost one; their ranks mean nothing."""
 
 
 @dataclass(frozen=True, slots=True)

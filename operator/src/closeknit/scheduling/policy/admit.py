@@ -18,6 +18,7 @@ from closeknit.placement.candidates.node_filter import meets
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
 from closeknit.scheduling.policy.patience import asked_again_at
+from closeknit.scheduling.policy.spares import with_spares
 from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.queue.entries import NOT_ASKED, Case, Outcome, RequestShape
 from closeknit.scheduling.queue.room import Room
@@ -56,6 +57,7 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
         scene = None if alone is room.cluster else room.scene
         return Outcome(answer, shape, until=again, is_settled=not (has_left or away.until), scene=scene)
     answer = _in_one(shape.request, answer, case.volumes.choices, alone, walk)
+    answer = _past_lemons(shape.request, answer, case.volumes.choices, alone, walk)
     if (refusal := walk.probation.refusal(job, case.answers, is_trial=may_be_refused)) is not None:
         if alone is room.cluster:
             questions.left_free(shape, room)
@@ -63,6 +65,7 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
     again = asked_again_at(patience, away.until)
     if (cannot := _cannot_be_made(case, answer, shape, again, room)) is not None:
         return cannot
+    answer = with_spares(job, answer, shape.request, alone, walk)
     booked = room.less(room.cluster.with_job(assumed(job, answer)), is_trial=may_be_refused)
     return Outcome(Book(answer), shape, is_settled=False, room=booked)
 
@@ -100,15 +103,34 @@ def _in_one(
     asked: Request, answer: Placement, choices: Sequence[NodeAffinity], alone: Cluster, walk: Walk
 ) -> Placement:
     """The placement, or if its nodes could not all have the same volume one whose nodes can; None without any."""
-    views = [alone.nodes[share.node] for share in answer.shares]
-    if (
-        not choices
-        or len(views) == 1
-        or any(all(meets(view.name, view.labels, choice) for view in views) for choice in choices)
-    ):
+    if _has_one(answer, choices, alone):
         return answer
     each = (walk.questions.placed(replace(asked, volumes=asked.volumes | {choice}), alone) for choice in choices)
     return next((found for found in each if found is not None), answer)
+
+
+def _has_one(answer: Placement, choices: Sequence[NodeAffinity], alone: Cluster) -> bool:
+    """Whether its nodes could all have the same volume."""
+    views = [alone.nodes[share.node] for share in answer.shares]
+    return (
+        not choices
+        or len(views) == 1
+        or any(all(meets(view.name, view.labels, choice) for view in views) for choice in choices)
+    )
+
+
+def _past_lemons(
+    asked: Request, answer: Placement, choices: Sequence[NodeAffinity], alone: Cluster, walk: Walk
+) -> Placement:
+    """The placement with the fewest lemons whose nodes could have the same volume, if those of the answer could."""
+    is_bound = _has_one(answer, choices, alone)
+
+    def ask(request: Request, cluster: Cluster) -> Placement | None:
+        found = walk.questions.placed(request, cluster)
+        found = found and _in_one(request, found, choices, cluster, walk)
+        return found if found is not None and (not is_bound or _has_one(found, choices, cluster)) else None
+
+    return walk.lemons.with_fewest(answer, asked, alone, ask)
 
 
 def _answer(case: Case, room: Room, walk: Walk, shape: RequestShape, alone: Cluster) -> Placement | Wait:

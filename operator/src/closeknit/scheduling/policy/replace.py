@@ -26,11 +26,12 @@ from closeknit.lifecycle.status.conditions import is_true, moment, timestamp
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.swap.kept_shares import marked
 from closeknit.lifecycle.verdict import Book, Hold, Refusal, Wait, WaitCause
-from closeknit.placement.replacement import NONE, not_replaced
+from closeknit.placement.replacement import NONE, Replacement, not_replaced
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
 from closeknit.placement.values.sentences import count
 from closeknit.scheduling.policy.patience import asked_again_at
+from closeknit.scheduling.policy.spares import of_spares, unspared, with_spares
 from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
@@ -68,10 +69,12 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if not walk.questions.take_selection(asked, case.place, room.cluster):
         return Outcome(Hold(as_it_is), is_settled=False)
     alone = with_own_gpus_free(job, case.pods, room.cluster).without(away.devices)
-    found = NONE if not_replaced(alone, asked, shares) else walk.questions.replaced(asked, shares, alone)
+    alone, unbooked = unspared(job, alone), alone.with_job(_unbooked(job))
+    found = NONE if not_replaced(alone, asked, shares) else _found(asked, held, shares, alone, walk)
     if found.placement is not None:
-        return _booked(found.placement, job, room)
-    whole = walk.questions.placed(asked, alone.with_job(_unbooked(job)))
+        best = _past_lemons(found.placement, asked, shares, alone, walk)
+        return _booked(with_spares(job, best, asked, unbooked, walk), job, room)
+    whole = _elsewhere(job, asked, unbooked, walk)
     if news and whole is None:  # nobody else could use the node now, and it may be ready again in a moment
         return Outcome(Hold(as_it_is), until=ended + HELD_FOR, is_settled=False)
     if all(share.lost for share in shares):
@@ -92,6 +95,34 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
         return Outcome(verdict, until=asked_again_at(until, away.until), is_settled=False, scene=room.scene)
     after = room.less(room.cluster.with_job(_holding(job, verdict.shares)))
     return Outcome(verdict, until=until, is_settled=False, room=after)
+
+
+def _found(asked: Request, held: Booking, shares: Sequence[BookingShare], alone: Cluster, walk: Walk) -> Replacement:
+    """What there is in place of the lost shares: the job's spares where these will do for all."""
+    if held.spares:
+        found = walk.questions.replaced(of_spares(asked, held), shares, alone)
+        if found.placement is not None:
+            return found
+    return walk.questions.replaced(asked, shares, alone)
+
+
+def _past_lemons(
+    found: Placement, asked: Request, shares: Sequence[BookingShare], alone: Cluster, walk: Walk
+) -> Placement:
+    """The gang with the fewest lemons in place of its lost nodes."""
+
+    def ask(request: Request, cluster: Cluster) -> Placement | None:
+        return walk.questions.replaced(request, shares, cluster).placement
+
+    return walk.lemons.with_fewest(found, asked, alone, ask, [share.node for share in shares if not share.lost])
+
+
+def _elsewhere(job: TrainingJob, asked: Request, cluster: Cluster, walk: Walk) -> Placement | None:
+    """Where the whole gang would go."""
+    found = walk.questions.placed(asked, cluster)
+    if found is None:
+        return None
+    return with_spares(job, walk.lemons.with_fewest(found, asked, cluster, walk.questions.placed), asked, cluster, walk)
 
 
 def _booked(placement: Placement, job: TrainingJob, room: Room) -> Outcome:

@@ -15,7 +15,6 @@ class _Field:
 # In the order of the spec; a field that gets built leaves this table.
 _NOT_BUILT = (
     _Field("expectedDuration", lambda spec: spec.expected_duration is not None),
-    _Field("spares", lambda spec: spec.spares > 0),
     _Field("defragment", lambda spec: spec.defragment is not Defragment.NEVER),
 )
 

@@ -9,6 +9,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.questions import Questions
 from closeknit.scheduling.policy.crowd import Crowd
+from closeknit.scheduling.policy.last_nodes import LastNodes
 from closeknit.scheduling.policy.patience import Patience
 from closeknit.scheduling.policy.probation import Probation
 from closeknit.scheduling.queue.entries import Case, Outcome
@@ -27,6 +28,7 @@ class Walk:
     patience: Patience
     probation: Probation
     crowd: Crowd
+    lemons: LastNodes
     beyond: Mapping[JobKey, str]
     """Jobs whose templates are not kept, with the message."""
 

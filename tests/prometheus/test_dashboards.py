@@ -1,0 +1,54 @@
+"""The dashboards of the chart are what their code makes, and ask for metrics that there are."""
+
+import json
+import re
+
+import pytest
+
+from harness.dashboards import BOARDS, FOLDER, Board, built
+from harness.metrics_page import of_an_agent, of_the_operator
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
+def test_each_file_is_what_its_code_makes(board: Board) -> None:
+    assert board.file.read_text() == built(board), "run make generate"
+
+
+def test_there_are_no_others() -> None:
+    assert sorted(FOLDER.iterdir()) == sorted(board.file for board in BOARDS)
+
+
+def test_queries_name_metrics_that_there_are() -> None:
+    families = [*of_the_operator(), *of_an_agent()]
+    known = {each.name for each in families}
+    known |= {f"{each.name}_{part}" for each in families for part in ("bucket", "sum", "count")}
+    asked = {
+        name
+        for board in BOARDS
+        for text in (*_expressions(board), *board.variables.values())
+        for name in re.findall(r"\bcloseknit_\w+", text)
+    }
+    assert asked <= known
+    told = {family.name for family in of_the_operator()} - {"closeknit_build_info", "closeknit_rank_info"}
+    untold = {name for name in told if not any(name in text for board in BOARDS for text in _expressions(board))}
+    # A panel would say the same as another one's.
+    assert untold == {"closeknit_nodes", "closeknit_silent_agents", "closeknit_ranks", *ONLY_FOR_ALERTS}
+
+
+ONLY_FOR_ALERTS = {
+    "closeknit_api_writes_total",
+    "closeknit_reflector_relists_total",
+    "closeknit_reflector_errors_total",
+}
+
+
+def _expressions(board: Board) -> list[str]:
+    return [query.expression for row in board.rows for plot in row.plots for query in plot.queries]
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
+def test_every_panel_asks_the_data_source_that_is_chosen(board: Board) -> None:
+    panels = [panel for panel in json.loads(built(board))["panels"] if panel["type"] != "row"]
+    assert len(panels) == sum(len(row.plots) for row in board.rows)
+    assert {panel["datasource"]["uid"] for panel in panels} == {"${datasource}"}
+    assert len({panel["title"] for panel in panels}) == len(panels)
