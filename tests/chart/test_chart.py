@@ -185,6 +185,7 @@ def test_policies_and_bindings_follow_the_release_namespace(helm_program: Path) 
     assert {(subject["name"], subject["namespace"]) for subject in subjects} == {
         ("closeknit-operator", "elsewhere"),
         ("closeknit-agent", "elsewhere"),
+        ("closeknit-test", "elsewhere"),
     }
 
 
