@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.chart import CHART, NAMESPACE
+from harness.chart import CHART
 from harness.images import AGENT, NoImages
 from harness.local_cluster import end_on_signals
 from harness.node.installed import OUR_IMAGES, RELEASE, TEAM, Site, before_closeknit, is_ready
@@ -73,10 +73,10 @@ class Walk:
         self.site.cluster.delete("trainingjob", "too-large", TEAM)
         return shown
 
-    def test(self) -> str:
+    def test(self, version: int = 4) -> str:
         """What `helm test` shows."""
         with self._step("helm test"):
-            return self.site.helm("test", RELEASE, "--logs")
+            return self.site.helm("test", RELEASE, "--logs", version=version)
 
     def start_long_job(self) -> None:
         """A job that runs until it is told to end."""
@@ -100,7 +100,7 @@ class Walk:
         """What Helm says. Returns once no Pod of the chart is left."""
         with self._step("helm uninstall, until no Pod of the chart is left"):
             said = self.site.helm("uninstall", RELEASE, version=version)
-            self._until(lambda: not self.site.cluster.get("pods", namespace=NAMESPACE)["items"], "no Pod")
+            self._until(lambda: not self.site.has_pods(), "no Pod")
         return said
 
     def end(self, name: str) -> None:
