@@ -91,7 +91,11 @@ def test_the_chart_carries_the_generated_crds(objects: dict[str, Object]) -> Non
     for text in copies.values():
         crd = yaml.safe_load(text)
         assert objects[f"CustomResourceDefinition {crd['metadata']['name']}"] == crd
-        assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+        assert crd["metadata"]["annotations"] == {
+            "helm.sh/resource-policy": "keep",
+            "argocd.argoproj.io/sync-options": "Prune=false",
+            "kustomize.toolkit.fluxcd.io/prune": "disabled",
+        }
 
 
 def test_replicas_elect_a_leader_are_spread_and_drained_one_at_a_time(helm_program: Path) -> None:
@@ -115,6 +119,14 @@ def test_replicas_elect_a_leader_are_spread_and_drained_one_at_a_time(helm_progr
     alone, none = operator("--set=operator.replicas=1")
     assert (alone["replicas"], none) == (1, [])
     assert "--leader-elect" in alone["template"]["spec"]["containers"][0]["args"]  # the next is there before it ends
+
+
+def test_a_start_is_seen_soon_and_a_busy_moment_is_no_fault(objects: dict[str, Object]) -> None:
+    for name in ("Deployment closeknit-operator", "DaemonSet closeknit-agent"):
+        (container,) = objects[name]["spec"]["template"]["spec"]["containers"]
+        probe = container["readinessProbe"]
+        assert probe["periodSeconds"] <= 2
+        assert probe["periodSeconds"] * probe["failureThreshold"] >= 15
 
 
 def test_crds_can_be_left_to_somebody_else(helm_program: Path) -> None:
@@ -168,6 +180,7 @@ def test_policies_and_bindings_follow_the_release_namespace(helm_program: Path) 
         "closeknit-operator-children": f"{account.format('operator')} && !(",
         "closeknit-operator-files": account.format("operator"),
         "closeknit-operator-jobs": account.format("operator"),
+        "closeknit-operator-nodetopologies": account.format("operator"),
         "closeknit-prefix": f"{account.format('operator')} ? request.?subResource.orValue('') != '' || ",
         "closeknit-prefix-status": f"{account.format('operator')} ? request.?subResource.orValue('') != '' || ",
     }
@@ -180,6 +193,7 @@ def test_policies_and_bindings_follow_the_release_namespace(helm_program: Path) 
     assert {(subject["name"], subject["namespace"]) for subject in subjects} == {
         ("closeknit-operator", "elsewhere"),
         ("closeknit-agent", "elsewhere"),
+        ("closeknit-test", "elsewhere"),
     }
 
 
@@ -253,6 +267,14 @@ def test_names_that_look_like_numbers_stay_text(helm_program: Path) -> None:
     assert pods["Deployment"]["imagePullSecrets"] == [{"name": "456"}]
     assert found["ServiceAccount"]["metadata"]["namespace"] == "789"
     assert found["ClusterRoleBinding"]["subjects"][0]["namespace"] == "789"
+
+
+def test_two_renderings_are_equal_and_need_no_hook(helm_program: Path) -> None:
+    """So that Argo CD and Flux find nothing to change."""
+    render_it = ("template", "closeknit", REGISTRY, str(CHART))
+    once, again = (helm(helm_program, *render_it) for _ in range(2))
+    assert once == again
+    assert {*re.findall(r'helm\.sh/hook"?: (\S+)', once)} <= {"test"}
 
 
 def test_a_cluster_that_is_too_old_is_refused(helm_program: Path) -> None:

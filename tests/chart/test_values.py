@@ -10,7 +10,9 @@ import yaml
 from closeknit.agent.main import READING_S, app
 from closeknit.controller.main import main as operator
 from harness import chart_values
+from harness.build import bring
 from harness.chart import CHART, NAMESPACE, HelmError, helm, render
+from harness.projects import HELM_3
 
 Object = dict[str, Any]
 WRONG = {
@@ -317,3 +319,51 @@ def test_alerts_and_dashboards_are_those_of_the_files(helm_program: Path) -> Non
     dashboards = {path.name: path.read_text() for path in (CHART / "files/dashboards").glob("*.json")}
     assert objects.get("ConfigMap closeknit-dashboards", {}).get("data", {}) == dashboards
     assert "PrometheusRule closeknit" not in named(render(helm_program))
+    elsewhere = "--set=metrics.prometheusRule.runbookUrl=https://docs.example.com/runbook"
+    (rule, *_) = named(render(helm_program, known, elsewhere))["PrometheusRule closeknit"]["spec"]["groups"][0]["rules"]
+    assert rule["annotations"]["runbook_url"] == "https://docs.example.com/runbook#closeknitnoleader"
+
+
+def test_helm_3_does_and_says_the_same(helm_program: Path, tmp_path: Path) -> None:
+    (other,) = bring((HELM_3,)).values()
+    # Which Kubernetes there is, each would say by itself; the release's Helm is in no object.
+    options = (
+        f"--values={CHART / 'ci/everything-values.yaml'}",
+        "--kube-version=1.36.0",
+        f"--api-versions={MONITORS}X",
+    )
+    assert render(other, *options) == render(helm_program, *options)
+    said = []
+    for program in (helm_program, other):
+        for name in ("names of other charts", "levels of the network", "memory without a unit", "pull policy"):
+            file = tmp_path / "values.yaml"
+            file.write_text(yaml.safe_dump({"image": {"registry": "registry.example.com"}, **WRONG[name][0]}))
+            with pytest.raises(HelmError) as refusal:
+                helm(program, "template", "closeknit", str(CHART), "--kube-version=1.36.0", f"--values={file}")
+            said.append({line for line in str(refusal.value).splitlines() if line.startswith("- ")})
+    assert said[:4] == said[4:]
+    assert all(said)
+
+
+def test_a_topology_takes_what_its_kind_takes() -> None:
+    """Names at every depth, for a field that the chart lets through and the kind does not know would be dropped."""
+
+    def names(schema: Object) -> Any:
+        if "properties" in schema:
+            return {name: names(each) for name, each in schema["properties"].items()}
+        inner = schema.get("items") or schema.get("additionalProperties")
+        return names(inner) if isinstance(inner, dict) else None
+
+    crd = yaml.safe_load((CHART / "files/crds/clustertopologies.yaml").read_text())
+    kind = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert names(chart_values.schema()["properties"]["clusterTopology"]) == names(kind)
+
+
+def test_the_page_of_installing_quotes_what_is_said(helm_program: Path) -> None:
+    page = (chart_values.ROOT / "docs/install.md").read_text()
+    _, _, rest = page.partition("closeknit refuses these values:\n")
+    quoted = rest.partition("```")[0]
+    with pytest.raises(HelmError) as refusal:
+        render(helm_program, "--set=replicaCount=3,operator.resorces.x=1,operator.resources.limits.memory=1GB")
+    assert quoted.count("\n- ") == 2
+    assert quoted in str(refusal.value)

@@ -43,7 +43,8 @@ def helm(program: Path, *arguments: str) -> str:
 
 
 def render(program: Path, *options: str, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
-    """The chart's objects, in the order in which Helm installs them; `options` are those of `helm template`.
+    """The chart's objects, in the order in which Helm installs them; `options` are those of `helm template`. What only
+    `helm test` makes is not among them.
 
     Images are of a registry that is nowhere, unless the options name another or bring a file of values.
     """
@@ -54,7 +55,7 @@ def render(program: Path, *options: str, namespace: str = NAMESPACE) -> list[dic
 
 @cache
 def _rendered(program: Path, options: tuple[str, ...], namespace: str) -> str:
-    return helm(program, "template", "closeknit", str(CHART), f"--namespace={namespace}", *options)
+    return helm(program, "template", "closeknit", str(CHART), "--skip-tests", f"--namespace={namespace}", *options)
 
 
 _MARKED = {

@@ -131,6 +131,7 @@ ATTEMPTS = (
         _MERGE,
     ),
     Attempt("agent", "a NodeTopology of another node", "/apis/closeknit.dev/v1alpha1/nodetopologies", _TOPOLOGY),
+    Attempt("test", "a TrainingJob in its own namespace", _JOBS.replace("{team}", "{own}"), _job()),
     Attempt("tenant", "a TrainingJob", _JOBS, _job()),
     Attempt("tenant", "a TrainingJob on the host's network", _JOBS, _job(hostNetwork=True)),
     Attempt(

@@ -1,4 +1,4 @@
-"""`python -m harness.privileges` asks a real API server what each of five identities may do; docs/security.md has it.
+"""`python -m harness.privileges` asks a real API server what each of six identities may do; docs/security.md has it.
 
 Every verb of every resource that the API server has, asked by SubjectAccessReview; and where admission has the last
 word, real attempts as a dry run. tests/chart compares the page with the answers.
@@ -69,6 +69,7 @@ def _account(title: str, user: str) -> Identity:
 IDENTITIES = {
     "operator": _account("The operator", OPERATOR_USER),
     "agent": _account("An agent", AGENT_USER),
+    "test": _account("What `helm test` runs", f"system:serviceaccount:{NAMESPACE}:closeknit-test"),
     "tenant": Identity("A tenant with the role edit in one namespace", "edith", ("system:authenticated",)),
     "scraper": _account("A reader of the metrics", f"system:serviceaccount:{TEAM}:scraper"),
     "stranger": Identity("A stranger without a token", "system:anonymous", ("system:unauthenticated",)),
@@ -163,7 +164,9 @@ def rights(cluster: LocalCluster, who: Identity, asked: Sequence[Question]) -> M
 
 def _where(door: Door, who: Identity, question: Question) -> str:
     if not door.may(who, question, TEAM):
-        return ""
+        is_ours = who.user.startswith(f"system:serviceaccount:{NAMESPACE}:")
+        is_at_home = is_ours and question.namespaced and door.may(who, question, NAMESPACE)
+        return "the chart's namespace" if is_at_home else ""
     if not question.namespaced:
         return "cluster"
     return "every namespace" if door.may(who, question, "") else "own namespace"

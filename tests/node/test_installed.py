@@ -5,6 +5,7 @@ plugin here enforces a NetworkPolicy. `make walk` takes the same steps and print
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -93,6 +94,12 @@ def test_the_first_job_had_the_planned_gpus(walk: Walk) -> None:
 
 def test_a_job_that_is_too_large_says_why(walk: Walk) -> None:
     assert "needs 32 nodes with 2 free GPUs each; 2 have so many" in walk.why_not()
+
+
+def test_the_charts_own_test_passes(walk: Walk) -> None:
+    """By both Helms."""
+    for version in (4, 3):
+        assert re.findall(r"^(ok|NOT OK) +", walk.test(version), re.MULTILINE) == ["ok"] * 4
 
 
 def test_the_same_once_more_changes_nothing(walk: Walk) -> None:

@@ -64,6 +64,11 @@ class Site:
         ]
         return sorted(ours, key=lambda each: str(each["metadata"]["creationTimestamp"]))
 
+    def has_pods(self) -> bool:
+        """Whether any Pod of operator or agent is left, also one that is about to go. That of `helm test` stays."""
+        found = self.cluster.get("pods", namespace=NAMESPACE)["items"]
+        return any(each["metadata"]["labels"]["app.kubernetes.io/component"] != "test" for each in found)
+
     def leader(self) -> str:
         """The Pod of the operator that decides; empty while none does."""
         leases = self.cluster.get("leases", namespace=NAMESPACE)["items"]

@@ -1,8 +1,8 @@
 """NVIDIA's driver as its runtime puts it into a Pod, for images that have a Python of their own.
 
-A node whose host_folders are `driver_folders(...)` mounts this very file as `sitecustomize.py` into every container of
-the RuntimeClass `nvidia`, as NVIDIA's runtime mounts libnvidia-ml.so.1. The agent's own binding then calls the stand-in
-for that library (harness.nvml_library), which knows the node's GPUs. Chart, image and arguments are the real ones.
+A node whose host_folders are `driver_folders(...)` mounts this very file as the module `sitecustomize` into each
+container of the RuntimeClass `nvidia`, as NVIDIA's runtime mounts libnvidia-ml.so.1. The agent's own binding then calls
+the stand-in for that library (harness.nvml_library), which knows the node's GPUs. Chart, image and arguments are real.
 """
 
 import sys

@@ -4,6 +4,7 @@ Install, first job, why not, the chart's own test, upgrade, rollback, uninstall.
 same steps and looks at what each leaves. Seconds count from when the command was given to what its line says.
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.chart import CHART, NAMESPACE
+from harness.chart import CHART
 from harness.images import AGENT, NoImages
 from harness.local_cluster import end_on_signals
 from harness.node.installed import OUR_IMAGES, RELEASE, TEAM, Site, before_closeknit, is_ready
@@ -39,9 +40,12 @@ class Walk:
 
     site: Site
     steps: list[Step] = field(default_factory=list)
+    busy: float = 1.0
+    """How many programs there were for each core when the installation began; 1 where there were fewer."""
 
     def install(self, version: int = 4) -> str:
         """What Helm says. A first job waits for the operator and is seen to run."""
+        self.busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
         began = time.monotonic()
         said = self.site.helm("install", RELEASE, str(CHART), *OUR_IMAGES, version=version)
         self._note("helm install returns", began)
@@ -73,10 +77,10 @@ class Walk:
         self.site.cluster.delete("trainingjob", "too-large", TEAM)
         return shown
 
-    def test(self) -> str:
+    def test(self, version: int = 4) -> str:
         """What `helm test` shows."""
         with self._step("helm test"):
-            return self.site.helm("test", RELEASE, "--logs")
+            return self.site.helm("test", RELEASE, "--logs", version=version)
 
     def start_long_job(self) -> None:
         """A job that runs until it is told to end."""
@@ -100,7 +104,7 @@ class Walk:
         """What Helm says. Returns once no Pod of the chart is left."""
         with self._step("helm uninstall, until no Pod of the chart is left"):
             said = self.site.helm("uninstall", RELEASE, version=version)
-            self._until(lambda: not self.site.cluster.get("pods", namespace=NAMESPACE)["items"], "no Pod")
+            self._until(lambda: not self.site.has_pods(), "no Pod")
         return said
 
     def end(self, name: str) -> None:
@@ -135,8 +139,10 @@ class Walk:
         self._until(lambda: self.state(name) in states, f"{name} to be {' or '.join(states)}")
 
     def late(self) -> list[str]:
-        """The steps that took longer than they may."""
-        return [step.title for step in self.steps if step.limit_s is not None and step.seconds > step.limit_s]
+        """The steps that took longer than they may; so much longer on a busy machine as it is busy."""
+        return [
+            step.title for step in self.steps if step.limit_s is not None and step.seconds > step.limit_s * self.busy
+        ]
 
     def table(self) -> str:
         """All steps so far."""

@@ -1,6 +1,8 @@
 """How the operator's process is put together from its options."""
 
 import asyncio
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -66,3 +68,11 @@ def process_of(monkeypatch: pytest.MonkeyPatch, *options: str) -> tuple[Any, Any
     asyncio.run(main._run(main._parser().parse_args(options)))
     (made,) = runs
     return made
+
+
+def test_a_start_imports_no_client_that_it_does_not_use() -> None:
+    """kopf would import all of Kubernetes' own, by which a Pod does not log in."""
+    look = "import closeknit.controller.main, sys; print(*sys.modules)"
+    said = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True).stdout
+    assert {"kopf", "aiohttp"} <= {*said.split()}
+    assert {"kubernetes", "requests", "urllib3", "oauthlib"}.isdisjoint(said.split())

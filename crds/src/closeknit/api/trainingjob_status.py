@@ -67,6 +67,8 @@ class NodeAssignment(Wire):
     """DRA, WholeNode or BestEffort."""
     topology_generation: Annotated[int, Field(ge=0)]
     """metadata.generation of the NodeTopology that the indexes speak of."""
+    gpu_digest: Annotated[str, StringConstraints(max_length=16)] | None = None
+    """Digest of the UUIDs of these GPUs in this order: by it the indexes still hold after another generation."""
     actual: Actual | None = None
     """Whether the Pod really got these GPUs: Verified, Mismatch or Unknown."""
 

@@ -5,16 +5,26 @@ What goes through kopf and what does not, and why: docs/decisions/0007-what-goes
 
 import asyncio
 import logging
+import sys
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
-
-import kopf
 
 from closeknit.api.names import GROUP, VERSION
 from closeknit.cluster.store.kinds import BY_STREAM, Stream
 from closeknit.controller.process import Process, ended
 from closeknit.kube.backoff import Backoff
+
+# kopf imports the whole Kubernetes client, if it can be had, to know that one's objects in handlers that use them. Ours
+# do not, and it is a fifth of the CPU time of a start (2.0 s instead of 2.6 s) and a quarter of its modules.
+_client = sys.modules.get("kubernetes")
+sys.modules["kubernetes"] = None  # type: ignore[assignment]
+import kopf  # noqa: E402
+
+if _client is None:
+    del sys.modules["kubernetes"]
+else:
+    sys.modules["kubernetes"] = _client
 
 FINALIZER = f"{GROUP}/never-set"  # kopf sets one only for handlers that we do not have
 # kopf waits 5 s for its own requests when it ends; nothing of ours runs any more by then.

@@ -42,6 +42,15 @@ class OurKind:
     """What an API server shows as the status of an object while none is written; it stores nothing of that."""
 
 
+# With a CustomResourceDefinition go all its objects, and so all jobs. Helm keeps it by the first, and so does Argo CD
+# where an Application is deleted. Where one leaves it out, Argo CD goes by the second, and Flux by the third.
+_KEPT = {
+    "helm.sh/resource-policy": "keep",
+    "argocd.argoproj.io/sync-options": "Prune=false",
+    "kustomize.toolkit.fluxcd.io/prune": "disabled",
+}
+
+
 def _condition(type_: str, part: str) -> str:
     return f".status.conditions[?(@.type=='{type_}')].{part}"
 
@@ -141,9 +150,7 @@ def _definition(kind: OurKind) -> dict[str, Any]:
         "kind": "CustomResourceDefinition",
         "metadata": {
             "name": f"{kind.plural}.{GROUP}",
-            # The chart installs these as templates, so that upgrades reach them; without this an uninstall would
-            # delete every job of the cluster with its kind.
-            "annotations": {"helm.sh/resource-policy": "keep"},
+            "annotations": _KEPT,  # the chart installs it as a template, so that upgrades reach it
         },
         "spec": {
             "group": GROUP,
