@@ -504,3 +504,16 @@ def test_the_new_pod_is_told_what_the_others_were_told() -> None:
         assert before_env.keys() == after_env.keys()
         differ = {name for name in before_env if before_env[name] != after_env[name]}
         assert differ <= {"CLOSEKNIT_GANG"}
+
+
+def test_on_nodes_that_tell_of_no_barriers_it_runs_once_all_pods_do() -> None:
+    """As kwok's, and those of other virtual kubelets: there is no sidecar that could start anything again."""
+    story = running()
+    for name in story.pods():
+        del story.pod(name)["status"]["initContainerStatuses"]
+    die(story, nodes(story)[1])
+    story.settle()
+    assert story.status().state is not State.RUNNING
+    story.run_all()
+    story.settle()
+    assert (story.status().state, placement(story).swapping) == (State.RUNNING, None)
