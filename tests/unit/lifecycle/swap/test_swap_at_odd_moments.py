@@ -7,22 +7,9 @@ from closeknit.api.trainingjob_status import State
 from closeknit.cluster.objects.quota import Quota
 from closeknit.cluster.objects.silence import Quiet
 from scenarios.manifests import training_job
+from scenarios.restarting_gangs import TEMPLATE, allow, begins, running, waits
 from scenarios.story import Story, plugin_node
-from unit.lifecycle.swap.test_in_place_swap import (
-    FIRST,
-    SECOND,
-    TEMPLATE,
-    THIRD,
-    allow,
-    begins,
-    die,
-    joins,
-    nodes,
-    placement,
-    running,
-    story_dead,
-    waits,
-)
+from unit.lifecycle.swap.test_in_place_swap import FIRST, SECOND, THIRD, die, joins, nodes, placement, story_dead
 
 
 def waiting_to_begin() -> Story:
