@@ -194,6 +194,9 @@ ATTEMPTS: Mapping[str, tuple[str, Change, str]] = {
     "an owner that controls nothing": ("Pod", meta(ownerReferences=[owner() | {"controller": False}]), OWNER),
     "no job": ("Pod", meta(labels={}), OWNER),
     "a name of its own": ("Pod", named("gone-a1-worker-7"), NAMES),
+    "a Pod that replaces none": ("Pod", named(f"{NAME}-r0"), NAMES),
+    "a Pod that replaces another of many": ("Pod", named(f"{NAME}-r1000"), NAMES),
+    "a name with more behind it": ("Pod", named(f"{NAME}-r1-x"), NAMES),
     "another index's name": ("Pod", meta(labels=labels(index="8")), NAMES),
     "another attempt's name": ("Pod", meta(labels=labels(attempt="2")), NAMES),
     "a role that is none": ("Pod", named("gone-a1-king-00007", labels=labels(role="king")), NAMES),
@@ -218,6 +221,20 @@ ATTEMPTS: Mapping[str, tuple[str, Change, str]] = {
     "a claim of another Pod": ("ResourceClaim", meta(ownerReferences=[owner("Pod", "other")]), OWNER),
     "a claim of a job": ("ResourceClaim", meta(ownerReferences=[owner(name=NAME)]), OWNER),
 }
+
+
+@pytest.mark.parametrize("number", [1, 999])
+def test_a_pod_that_takes_the_place_of_others_is_let_through_and_goes_again(bed: Bed, token: Path, number: int) -> None:
+    name = f"{NAME}-r{number}"
+    body = pod()
+    named(name, annotations={"closeknit.dev/gpus": "GPU-0", "closeknit.dev/settings": "0a"})(body)
+    assert creation_refusal(bed.cluster, body, bed.namespace, login=token) == ""
+    own = claim()
+    meta(name=name, ownerReferences=[owner("Pod", name)])(own)
+    assert creation_refusal(bed.cluster, own, bed.namespace, login=token) == ""
+    here = f"--namespace={bed.namespace}"
+    assert refusal(bed, token, "create", "--filename=-", here, body=body) == ""
+    assert refusal(bed, token, "delete", "pod", name, here, "--ignore-not-found", "--wait=false") == ""
 
 
 @pytest.mark.parametrize("kind", GOOD)
@@ -347,6 +364,17 @@ def test_a_pod_may_be_stopped_and_nothing_else_with_it(bed: Bed, token: Path) ->
     toleration = ("/spec/tolerations/-", {"operator": "Exists"})
     assert [tried(first, each) for each in (image, label, finalizer, toleration)] == [CHANGES] * 4
     assert (tried(first, seconds=2), tried("bank"), tried(first)) == (CHANGES, CHANGES, "")
+    attempt, index = "/metadata/labels/closeknit.dev~1attempt", "/metadata/labels/closeknit.dev~1index"
+    assert tried(first, (attempt, "")) == "", "a replaced Pod leaves its Service"
+    others = (
+        [(attempt, "2")],
+        [(index, "")],
+        [(attempt, ""), label],
+        [(attempt, ""), image],
+        [(attempt, ""), (index, "1")],
+    )
+    assert [tried(first, *each) for each in others] == [CHANGES] * len(others)
+    assert tried(first, (attempt, ""), seconds=2) == CHANGES
 
 
 @pytest.mark.usefixtures("token")

@@ -8,11 +8,12 @@ import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from closeknit.api.names import UNRESTRICTED_TEMPLATES_LABEL
+from harness.gang_kubelets import OPTIONS, RESTARTS, allow_restarts_in_place, begin_run
 from harness.operator_bed import ON_DRA, ON_PLUGIN, Bed, standing
 
 PLUGIN = ("gpu-1", "gpu-2", "gpu-3")
@@ -27,6 +28,7 @@ serials = itertools.count()
 class Site(Bed):
     """A control plane with three nodes of each binding, whose nodes can be hurt."""
 
+    options: ClassVar[tuple[str, ...]] = OPTIONS
     hurt: list[str] = field(default_factory=list)
     tainted: list[tuple[str, str]] = field(default_factory=list)
 
@@ -84,6 +86,7 @@ class Site(Bed):
 @pytest.fixture(scope="module")
 def running() -> Iterator[Site]:
     with standing(Site, PLUGIN, DRA) as site:
+        allow_restarts_in_place(site.cluster, (*PLUGIN, *DRA))
         yield site
 
 
@@ -148,6 +151,48 @@ def test_a_node_out_of_service_is_replaced_at_once_and_the_rest_is_held(site: Si
     assert len(statuses) == 3  # the end, the other node, that it runs
     assert [each.verb for each in pods if each.verb == "create"] == ["create"] * 2
     assert len(pods) <= 2 * 2  # each old one is stopped or deleted once
+
+
+@BOTH
+def test_pods_on_healthy_nodes_stay_and_one_new_pod_takes_the_place_of_the_lost_one(
+    site: Site, spec: dict[str, Any], nodes: tuple[str, ...]
+) -> None:
+    """Three statuses, one Event, and for the lost node a Pod, its claim, the old one's farewell and deletion."""
+    site.submit(**spec, **RESTARTS)
+    site.wait_for_state("Running")
+    lost, stays = "train-a1-worker-00000", "train-a1-worker-00001"  # node rank 0, where ranks meet
+    uid = site.cluster.get("pod", stays, site.namespace)["metadata"]["uid"]
+    site.kill(nodes[0])
+    before = len(site.writes())
+    taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+    site.cluster.kubectl("taint", "node", nodes[0], taint)
+    site.tainted.append((nodes[0], taint))
+    site.wait(lambda: _phase(site, f"{lost}-r1") == "Running", "the new Pod to run")
+    assert site.job()["status"]["state"] != "Running", "the others have not left the old run"
+    begin_run(site.cluster, site.namespace, [f"{lost}-r1", stays], 1)
+    site.wait_for_state("Running")
+    status = site.job()["status"]
+    assert site.placed_on() == [nodes[2], nodes[1]]
+    assert (status["attempt"], status["restarts"]) == (1, 1)
+    assert (status["placement"]["run"], status["placement"]["replaced"]) == (1, {"0": 1})
+    assert "swapping" not in status["placement"]
+    (row,) = status["attempts"]
+    assert (row["reason"], row["charged"], row["inPlace"]) == ("NodeLost", False, True)
+    assert {*row["phases"]} == {"detect", "decide", "free", "bind", "start"}
+    assert site.cluster.get("pod", stays, site.namespace)["metadata"]["uid"] == uid
+    found = [f"{each.verb} {each.resource} {each.name}" for each in site.writes()[before:]]
+    claim = [f"create resourceclaims {lost}-r1"] if spec is ON_DRA else []
+    told = [each for each in found if "pods" in each or "resourceclaims" in each]
+    assert sorted(told) == sorted([f"patch pods {lost}", f"delete pods {lost}", f"create pods {lost}-r1", *claim])
+    assert len(found) - len(told) == 4, found
+    slices = site.cluster.get("endpointslices", namespace=site.namespace)["items"]
+    named = [each["targetRef"]["name"] for part in slices for each in part.get("endpoints") or ()]
+    assert sorted(named) == [f"{lost}-r1", stays], "the host name of node rank 0 means the new Pod alone"
+
+
+def _phase(site: Site, pod: str) -> str:
+    found = [each["status"].get("phase") for each in site.all("pods") if each["metadata"]["name"] == pod]
+    return found[0] if found else ""
 
 
 @pytest.mark.long

@@ -340,11 +340,14 @@ class StoryApi:
         if (said := self._story.unstoppable) is not None:
             raise error_from_status(said.code, msgspec.json.encode({"reason": said.reason, "message": said.message}))
         stored = self._stored(resource, name, namespace)
-        test, change = patch
+        test, change, *others = patch
         assert (test["path"], change["path"]) == ("/metadata/uid", "/spec/activeDeadlineSeconds")
         if stored["metadata"]["uid"] != test["value"]:
             raise Invalid("the uid is another", code=422, reason="Invalid")
         stored["spec"]["activeDeadlineSeconds"] = change["value"]
+        for other in others:  # of a replaced Pod, which leaves its Service
+            assert other["path"] == "/metadata/labels/closeknit.dev~1attempt"
+            stored["metadata"]["labels"]["closeknit.dev/attempt"] = other["value"]
         self._story.written.append(f"stop Pod {name}")
         return stored
 

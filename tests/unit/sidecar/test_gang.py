@@ -34,6 +34,7 @@ class Pod:
     """Whether its sidecar is still the barrier that has let it go."""
     reports: list[Report] = field(default_factory=list)
     orders: list[Order] = field(default_factory=list)
+    replacement: int = 0
 
 
 class Gang:
@@ -44,13 +45,15 @@ class Gang:
         self.random = random
         self.now = 0.0
         self.hub: Hub | None = None
-        self.kept: tuple[float | None, int, int, dict[int, str]] = (None, 0, -1, {})
+        self.kept: tuple[float | None, int, int, dict[int, str], dict[int, int]] = (None, 0, -1, {}, {})
         self.starts = 0
+        self.outlived: list[Pod] = []
+        """On lost nodes, whose network may be back."""
 
     def fault(self) -> None:
         """One thing goes wrong."""
         pod = self.random.choice(self.pods)
-        match self.random.randrange(5):
+        match self.random.randrange(6):
             case 0 if pod.trainer is not None:  # its wrapper tells of it
                 if pod.watch is not None:
                     pod.watch.trainer_ended(is_for_good=False)
@@ -66,6 +69,32 @@ class Gang:
                 self.disconnect(pod)
             case 4:
                 self.reset(pod)
+            case 5:
+                self.replace(pod)
+
+    def replace(self, pod: Pod) -> None:
+        """Its node is lost, and a new Pod takes its place: the operator tells a new meeting point who was replaced."""
+        self.disconnect(pod)
+        self.outlived.append(pod)
+        self.pods[pod.index] = Pod(pod.index, replacement=pod.replacement + 1)
+        if pod.index == 0:
+            self.hub = None
+            self.kept = (None, 0, -1, {}, {each.index: each.replacement for each in self.pods if each.replacement})
+            for other in self.pods:
+                self.disconnect(other)
+
+    def haunt(self) -> None:
+        """An outlived Pod reports what was true when its node was lost."""
+        for pod in self.outlived:
+            if pod.index > 0 and self.hub is not None and pod.watch is not None and self.random.random() < 0.1:
+                report = pod.watch.report
+                if self.hub.is_outlived(report):
+                    self.hub.hear(report, self.now)
+                    self.decide()
+                    order = self.hub.order_to_outlived(report)
+                    assert order.command in {Command.RESET, Command.GIVE_UP, Command.STAY}
+                    if pod.watch.obey(order) is Act.RESET:
+                        pod.watch = None  # and no barrier of it lets it go
 
     def reset(self, pod: Pod) -> None:
         """All its containers end, and start again later."""
@@ -87,10 +116,10 @@ class Gang:
     def step(self, pod: Pod) -> None:
         """One of the things that may happen next to this Pod happens."""
         if pod.watch is None:
-            pod.watch = MemberState(pod.index, pod.folder)
+            pod.watch = MemberState(pod.index, pod.folder, pod.replacement)
             if pod.index == 0:
-                began, quick, run, released = self.kept
-                self.hub = Hub(len(self.pods), max(run, pod.watch.run), began, quick, released)
+                began, quick, run, released, replaced = self.kept
+                self.hub = Hub(len(self.pods), max(run, pod.watch.run), began, quick, released, replaced)
             if not pod.is_let_go:
                 self.act(pod, pod.watch.barrier())
             return
@@ -114,8 +143,9 @@ class Gang:
 
     def decide(self) -> None:
         assert self.hub is not None
-        if self.hub.release(self.now):
-            self.kept = self.hub.began, self.hub.quick, self.hub.run, dict(self.hub.released)
+        hub = self.hub
+        if hub.release(self.now) or hub.replaced != self.kept[-1]:
+            self.kept = hub.began, hub.quick, hub.run, dict(hub.released), dict(hub.replaced)
 
     def act(self, pod: Pod, act: Act | None) -> None:
         assert pod.watch is not None
@@ -135,6 +165,7 @@ class Gang:
         self.now += TICK_S
         for pod in self.random.sample(self.pods, len(self.pods)):
             self.step(pod)
+        self.haunt()
 
     @property
     def runs(self) -> set[int | None]:

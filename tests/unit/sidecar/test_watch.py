@@ -212,6 +212,37 @@ def test_the_reset_of_node_rank_0_without_a_word_resets_all(gang: list[Pod]) -> 
     assert [pod.run for pod in gang] == [1, 1, 1]
 
 
+@pytest.mark.parametrize("who", [0, 2])
+def test_a_pod_that_replaces_another_joins_with_the_next_run(gang: list[Pod], who: int, tmp_path: Path) -> None:
+    old, others = gang[who], [pod for pod in gang if pod is not gang[who]]
+    if who == 0:
+        old.kill()  # on loopback both would have its port
+    new = Pod(tmp_path / "new", who, 3, old.port, replacement=1)
+    try:
+        new.start()
+        for pod in others:
+            pod.is_reset()
+        if who == 2:  # its node is not as dead as it was thought to be
+            old.is_reset()
+        for pod in others:
+            pod.start()
+        assert [pod.run for pod in (*others, new)] == [1, 1, 1]
+        if who == 2:
+            old.start()
+            assert old.barrier is not None
+            assert old.barrier.wait(20) == 1, "it never begins a run again"
+            assert old.message["run"] is None
+        new.trainer_ends(5)
+        for pod in others:
+            pod.is_reset()
+        new.kill()
+        for pod in (*others, new):
+            pod.start()
+        assert [pod.run for pod in (*others, new)] == [2, 2, 2]
+    finally:
+        new.kill()
+
+
 def test_a_watch_that_is_started_again_alone_resets_nobody(gang: list[Pod]) -> None:
     for pod in (gang[0], gang[1]):
         assert pod.watch is not None
@@ -346,7 +377,7 @@ def test_a_watch_is_small(gang: list[Pod]) -> None:
 
 
 def test_the_operator_and_the_sidecar_agree() -> None:
-    for name in ("VARIABLE", "FOLDER", "RESET_CODE"):
+    for name in ("VARIABLE", "REPLACED_VARIABLE", "FOLDER", "RESET_CODE"):
         assert getattr(sidecar_container, name) == getattr(settings, name)
     assert TOLD_CODE == settings.TOLD_CODE
     assert inspect.signature(main.main).parameters["folder"].default == settings.FOLDER

@@ -30,6 +30,7 @@ GPUS_ANNOTATION = f"{GROUP}/gpus"  # uuids of the GPUs it was made for, in local
 UNHEALTHY_TAINT = f"{GROUP}/unhealthy"
 # On a NodeTopology, by an administrator: runs that ended there until this time are no evidence against it.
 LEMON_CLEARED_ANNOTATION = f"{GROUP}/lemon-cleared"
+SETTINGS_ANNOTATION = f"{GROUP}/settings"  # digest of what its containers are told, where it restarts in place
 # On namespaces, by an administrator: the chart's admission policy takes any template there.
 UNRESTRICTED_TEMPLATES_LABEL = f"{GROUP}/unrestricted-templates"
 
@@ -56,7 +57,7 @@ SIDECAR_CONTAINER = "closeknit-sidecar"  # beside the trainer: it tells the gang
 BARRIER_CONTAINER = "closeknit-barrier"  # the init container that holds a start until the gang has left its last run
 
 
-_CHILD_NAME = re.compile(r"(.+)-a([1-9][0-9]*)-(worker|ps)-([0-9]{5})")
+_CHILD_NAME = re.compile(r"(.+)-a([1-9][0-9]*)-(worker|ps)-([0-9]{5})(?:-r([1-9][0-9]{0,8}))?")
 
 
 class Role(StrEnum):
@@ -314,12 +315,15 @@ def service_name(job: str, attempt: int) -> str:
     return f"{job}-a{attempt}"
 
 
-def child_name(job: str, attempt: int, role: Role, index: int) -> str:
-    """Name of a Pod, and of its claim: a function of job, attempt, role and index, so that a retry makes nothing twice.
+def child_name(job: str, attempt: int, role: Role, index: int, replacement: int = 0) -> str:
+    """Name of a Pod, and of its claim: a function of job, attempt, role, index and of how many Pods had its place in
+    the attempt before it, so that a retry makes nothing twice.
 
-    At most 40 + 2 + 9 + 1 + 6 + 1 + 5 characters; the job's name has at most 40, and a Pod's host name at most 63.
+    Of the first Pod it is the host name, too: at most 40 + 2 + 9 + 1 + 6 + 1 + 5 characters; the job's name has at most
+    40, and a Pod's host name at most 63.
     """
-    return f"{job}-a{attempt}-{role}-{index:05d}"
+    name = f"{job}-a{attempt}-{role}-{index:05d}"
+    return f"{name}-r{replacement}" if replacement else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +334,8 @@ class ChildName:
     attempt: int
     role: Role
     index: int
+    replacement: int = 0
+    """How many Pods had its place in the attempt before it."""
 
 
 def child_named(name: str) -> ChildName | None:
@@ -337,5 +343,5 @@ def child_named(name: str) -> ChildName | None:
     found = _CHILD_NAME.fullmatch(name)
     if found is None:
         return None
-    job, attempt, role, index = found.groups()
-    return ChildName(job, int(attempt), Role(role), int(index))
+    job, attempt, role, index, replacement = found.groups()
+    return ChildName(job, int(attempt), Role(role), int(index), int(replacement or 0))

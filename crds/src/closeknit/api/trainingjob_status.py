@@ -14,6 +14,8 @@ _RESOURCE = 35 + 253  # characters: of a DeviceClass and the prefix that makes a
 _PART = r"^[-.a-z0-9]*$"
 _NAMES = r"^[-.a-z0-9]*:[-.a-z0-9]*(,[-.a-z0-9]*)*$"
 _RUNS = r"^[0-9]{1,18}([*][0-9]{1,5})?(,[0-9]{1,18}([*][0-9]{1,5})?)*$"
+MAX_REPLACED = 64  # places of an attempt whose Pod was replaced; the names of further ones would not fit a variable
+MAX_REPLACEMENTS = 999  # of one place
 _RANGES = r"^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$"
 
 
@@ -151,6 +153,13 @@ class PlacementStatus(Wire):
     place while it holds the rest."""
     spares: Annotated[list[NodeAssignment], Field(max_length=MAX_SPARES)] | None = None
     """Nodes that are held to take the place of lost ones: without ranks and Pods."""
+    replaced: (
+        Annotated[dict[str, Annotated[int, Field(ge=1, le=MAX_REPLACEMENTS)]], Field(max_length=MAX_REPLACED)] | None
+    ) = None
+    """By position, counted alike: how many Pods had its place in this attempt before the one that has it now, which is
+    part of that one's name. Positions without any are left out."""
+    swapping: bool | None = None
+    """True while Pods of lost nodes are replaced, and the others of the attempt stay and wait for them."""
     parameter_servers: Annotated[list[ParameterServerAssignment], Field(max_length=1024)] | None = None
     """Nodes of the parameter servers, which are nodes of the gang."""
     run: Annotated[int, Field(ge=0)] | None = None
@@ -248,8 +257,8 @@ class EndedAttempt(Wire):
     message: Annotated[str, StringConstraints(max_length=1024)] | None = None
     """Why it ended, in words."""
     in_place: bool | None = None
-    """True: the gang started again in the same Pods, and the attempt of this number goes on. Absent: in new Pods, or
-    not at all."""
+    """True: the gang started again in the same Pods, but for those of lost nodes, and the attempt of this number goes
+    on. Absent: in new Pods, or not at all."""
     ran: Duration | None = None
     """How long all its ranks ran before; absent where they never ran all at once."""
     phases: Phases | None = None

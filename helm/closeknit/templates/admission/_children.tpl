@@ -57,14 +57,15 @@ validations:
       !variables.isNew || (variables.attempt.matches('^[1-9][0-9]*$') && (variables.isService ?
       variables.it.metadata.name == variables.job + '-a' + variables.attempt :
       variables.role in ['worker', 'ps'] && variables.index.matches('^(0|[1-9][0-9]{0,4})$') &&
-      variables.it.metadata.name == variables.job + '-a' + variables.attempt + '-' + variables.role + '-' +
-      ('00000' + variables.index).substring(size(variables.index))))
+      variables.it.metadata.name.startsWith(variables.job + '-a' + variables.attempt + '-' + variables.role + '-' +
+      ('00000' + variables.index).substring(size(variables.index))) && variables.it.metadata.name.substring(
+      size(variables.job + variables.attempt + variables.role) + 9).matches('^(-r[1-9][0-9]{0,2})?$')))
   - reason: Forbidden
     message: the operator sets no other label and annotation under closeknit.dev/ than those of a child
     expression: >-
       !variables.isNew || (variables.labels.all(k, !k.startsWith('closeknit.dev/') ||
       k.substring(size('closeknit.dev/')) in variables.marks) && variables.annotations.all(k,
-      !k.startsWith('closeknit.dev/') || (k == 'closeknit.dev/gpus' && request.resource.resource == 'pods')))
+      !k.startsWith('closeknit.dev/') || (k in ['closeknit.dev/gpus', 'closeknit.dev/settings'] && request.resource.resource == 'pods')))
   # With one a stolen token would keep Pods, and with them their namespace, past the end of what owns them.
   - reason: Forbidden
     message: the operator's children have no finalizers
@@ -75,7 +76,7 @@ validations:
     expression: >-
       variables.isNew || variables.jobs.exists(o, variables.it.metadata.name.startsWith(o.name) &&
       variables.it.metadata.name.substring(size(o.name)).matches(variables.isService ? '^-a[0-9]+$' :
-      '^-a[0-9]+-(worker|ps)-[0-9]{5}$'))
+      '^-a[0-9]+-(worker|ps)-[0-9]{5}(-r[0-9]{1,3})?$'))
   - reason: Forbidden
     message: the operator's Services are headless, select the Pods of their attempt, and have nothing else
     expression: >-

@@ -14,8 +14,9 @@ from closeknit.sidecar.gang.run_folder import RunFolder
 from closeknit.sidecar.gang.settings import Settings
 
 MESSAGE_PATH = "/dev/termination-log"
-# Longer than any reset takes, and than the operator waits for a dead node. A Pod that then fails is made again.
-GIVES_UP_S = 600.0
+# Longer than any reset takes, and than a death and the operator's wait for another node: a minute and ten. A Pod that
+# then fails is made again.
+GIVES_UP_S = 900.0
 STAYS_S = 1.0  # for the others to hear
 _LOST = "a Pod of the gang is over, so that the others cannot begin again"
 
@@ -42,7 +43,7 @@ class Barrier(Participant):
         self._ended = self.folder.end(self.member.run)
         self._hung = self.folder.hang()
         self.folder.keep_hang(None)
-        if self.member.barrier() is Act.LET_GO:  # a new Pod
+        if self.member.barrier() is Act.LET_GO:  # of a new gang
             self._let_go()
             return 0
         if self.folder.is_lost:

@@ -173,13 +173,17 @@ class Gang:
         return service_name(self.job.metadata.name, self.attempt)
 
     def name(self, member: Member) -> str:
-        """Name of a member's Pod, of its host and of its claim."""
+        """Name of a member's Pod, and of its claim."""
+        return child_name(self.job.metadata.name, self.attempt, member.role, member.index, member.replacement)
+
+    def hostname(self, member: Member) -> str:
+        """Host name in a member's Pod: that of the Pods before it, too, by which the others know it."""
         return child_name(self.job.metadata.name, self.attempt, member.role, member.index)
 
     def host(self, member: Member) -> str:
         """Host name of a member for every Pod of the gang. The Pods' search list adds the cluster's domain, which
         is unknown here."""
-        return f"{self.name(member)}.{self.service}.{self._namespace}.svc"
+        return f"{self.hostname(member)}.{self.service}.{self._namespace}.svc"
 
     @cached_property
     def coordinator(self) -> str:

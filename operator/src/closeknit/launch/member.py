@@ -61,6 +61,8 @@ class Member:
     has_most_gpus: bool = False
     """Whether it has more than half of its node's GPUs, as no second gang can."""
     role: Role = Role.WORKER
+    replacement: int = 0
+    """How many Pods had its place in the attempt before it."""
 
     @property
     def nic_resources(self) -> tuple[str, ...]:

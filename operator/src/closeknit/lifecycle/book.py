@@ -11,10 +11,12 @@ from closeknit.cluster.booking.booking import (
     Booking,
     BookingShare,
     assignments,
+    decoded,
     encoded,
     encoded_spares,
     gpu_digest,
     names,
+    replacements,
     server_share,
 )
 from closeknit.cluster.booking.parameter_servers import dealt
@@ -26,6 +28,7 @@ from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.manifests.oversize import ALWAYS_FIT, oversize
 from closeknit.launch.manifests.pod_manifest import pod
 from closeknit.lifecycle.attempt import creation
+from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.launched_gang import Lost, gang
 from closeknit.lifecycle.attempt.leftovers import leftovers
 from closeknit.lifecycle.attempt.subject import Subject
@@ -36,6 +39,7 @@ from closeknit.lifecycle.status.degraded import degradation, harmed
 from closeknit.lifecycle.status.pauses import is_between, lingers_from
 from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import unknown_preference
+from closeknit.lifecycle.swap.staying_pods import cannot_stay, farewells, replacing, told_otherwise
 from closeknit.lifecycle.writes.plan import Notice, Plan
 from closeknit.lifecycle.writes.quota_demand import quota_demand
 from closeknit.placement.values.placement import Placement, Share
@@ -55,7 +59,7 @@ def too_large(job: TrainingJob, placement: Placement, cluster: Cluster) -> str |
     """Why the gang of this placement could never start, and what to do; None where it can."""
     if len(placement.shares) + _servers(job) <= ALWAYS_FIT:
         return None
-    made = gang(job, _booking(job, placement), cluster, ipc_lock=True)
+    made = gang(job, _booking(job, placement, job.status.attempt or 1), cluster, ipc_lock=True)
     return None if isinstance(made, Lost) else oversize(made)
 
 
@@ -80,33 +84,19 @@ def too_many(job: TrainingJob, placement: Placement, volumes: Volumes) -> str | 
 
 
 def book(subject: Subject, placement: Placement) -> Plan:
-    """The booking of the placement, and all children of the attempt."""
+    """The booking of the placement, and all children of the attempt; of one whose other Pods stay only the new ones."""
     job, number = subject.job, subject.attempt
     booked = _placement_status(job, placement)
-    booking = _booking(job, placement)
-    ipc_lock = subject.asks_for_ipc_lock
-    made = gang(
-        job,
-        booking,
-        subject.cluster,
-        ipc_lock=ipc_lock,
-        gives_cpus=not subject.answers.cpus_refused,
-        has_sidecar=not subject.answers.sidecar_refused,
-    )
-    if isinstance(made, Lost):  # placement chose from this very cluster
-        raise RuntimeError(made.message)  # noqa: TRY004 - no matter of types
-    made = replace(made, predicted_gb_s=booked.predicted_bus_bandwidth_gb_s)
+    stored = job.status.placement
+    if stored is not None and stored.swapping:
+        swapped = _swapped(subject, placement, booked, stored)
+        if isinstance(swapped, Plan):
+            return swapped
+        number += 1  # all Pods are new; the old ones go once that is stored
+    booking = _booking(job, placement, number)
+    made = _gang(subject, booking, booked)
     found = environment(made, 0)
-    status = statuses.booked(
-        job,
-        subject.now,
-        booked,
-        attempt=number,
-        epoch=subject.epoch,
-        environment=_environment(found),
-        lacks=degradation(made, subject.cluster),
-        unknown=unknown_preference(job.spec, subject.cluster),
-    )
+    status = _booked(subject, made, found, booked, number)
     indexes = range(len(made.members))
     is_free = not leftovers(job, subject.children, subject.cluster, made, indexes)  # else they are made once it is
     children = creation.whole(made, with_others=True)
@@ -123,6 +113,68 @@ def book(subject: Subject, placement: Placement) -> Plan:
         adds=creation.additions(made),
     )
     return replace(plan, sets=found.names)
+
+
+def _gang(subject: Subject, booking: Booking, booked: PlacementStatus) -> Gang:
+    made = gang(
+        subject.job,
+        booking,
+        subject.cluster,
+        ipc_lock=subject.asks_for_ipc_lock,
+        gives_cpus=not subject.answers.cpus_refused,
+        has_sidecar=not subject.answers.sidecar_refused,
+    )
+    if isinstance(made, Lost):  # placement chose from this very cluster
+        raise RuntimeError(made.message)  # noqa: TRY004 - no matter of types
+    return replace(made, predicted_gb_s=booked.predicted_bus_bandwidth_gb_s)
+
+
+def _booked(
+    subject: Subject, made: Gang, found: Environment, booked: PlacementStatus, number: int
+) -> TrainingJobStatus:
+    return statuses.booked(
+        subject.job,
+        subject.now,
+        booked,
+        attempt=number,
+        epoch=subject.epoch,
+        environment=_environment(found),
+        lacks=degradation(made, subject.cluster),
+        unknown=unknown_preference(subject.job.spec, subject.cluster),
+    )
+
+
+def _swapped(subject: Subject, placement: Placement, booked: PlacementStatus, stored: PlacementStatus) -> Plan | str:
+    """The booking of other nodes in place of lost ones, with Pods there; or why all Pods of the gang are to be new."""
+    before, after = decoded(stored), _shares(subject.job, placement)
+    if len(before) != len(after) or not all(map(_is_kept, before, after)):
+        return "the whole gang goes elsewhere"
+    shares = tuple(map(replacing, before, after))
+    booking = Booking(subject.job.metadata.uid or "", subject.attempt, shares)
+    attempt = Attempt(subject, booking)
+    if why := cannot_stay(attempt, shares):
+        return why
+    made = _gang(subject, booking, booked)
+    new = attempt.missing
+    if why := told_otherwise(made, attempt, [at for at in range(len(shares)) if at not in new]):
+        return why
+    found = environment(made, 0)
+    kept = {"run": stored.run, "swapping": True, "replaced": replacements(shares)}
+    status = _booked(subject, made, found, booked.model_copy(update=kept), subject.attempt)
+    children = creation.missing(made, new, with_others=False)
+    if leftovers(subject.job, subject.children, subject.cluster, made, new):  # else they are made once it is free
+        children = creation.Creation()
+    return subject.plan(
+        status,
+        demand=quota_demand(children.manifests, may_be_counted=may_be_counted(subject)),
+        actions=(*farewells(subject, booking), *children.actions),
+    )
+
+
+def _is_kept(before: BookingShare, after: BookingShare) -> bool:
+    """Whether the share is the same as before, unless it was lost."""
+    facts = ("node", "gpus", "first_rank", "binding", "nics", "rdma_resource", "mig_device", "server")
+    return before.lost or all(getattr(before, fact) == getattr(after, fact) for fact in facts)
 
 
 def may_be_counted(subject: Subject) -> bool:
@@ -149,8 +201,8 @@ def placed(subject: Subject, booked: PlacementStatus, harm: str | None = None) -
     return subject.notice(EventReason.PLACED, note, action=EventAction.PLACE, warning=bool(warnings))
 
 
-def _booking(job: TrainingJob, placement: Placement) -> Booking:
-    return Booking(job.metadata.uid or "", job.status.attempt or 1, _shares(job, placement))
+def _booking(job: TrainingJob, placement: Placement, number: int) -> Booking:
+    return Booking(job.metadata.uid or "", number, _shares(job, placement))
 
 
 def _servers(job: TrainingJob) -> int:

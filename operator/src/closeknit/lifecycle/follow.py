@@ -7,7 +7,7 @@ from math import inf
 from closeknit.api.names import TRAINING_JOB, EndReason, EventAction, PendingReason, service_name
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import TrainingJobStatus
-from closeknit.cluster.booking.booking import BookingShare, booking
+from closeknit.cluster.booking.booking import Booking, BookingShare, booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
@@ -15,7 +15,7 @@ from closeknit.lifecycle.attempt.own_pods import children
 from closeknit.lifecycle.attempt.remains import Remains, remains
 from closeknit.lifecycle.attempt.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.book import book
-from closeknit.lifecycle.health.ending import over, succeeded
+from closeknit.lifecycle.health.ending import abandoned, over, succeeded
 from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.conditions import stated, timestamp
 from closeknit.lifecycle.status.deadlines import deadline, expiry
@@ -23,6 +23,7 @@ from closeknit.lifecycle.status.degraded import FIXED
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import patient_until, unknown_preference
+from closeknit.lifecycle.swap.staying_pods import cannot_stay, farewells
 from closeknit.lifecycle.tend import tend
 from closeknit.lifecycle.unreadable import erred
 from closeknit.lifecycle.verdict import Book, Hold, Keep, Refusal, Verdict, Wait, WaitCause
@@ -75,11 +76,15 @@ def _hold(subject: Subject, shares: tuple[BookingShare, ...], message: str) -> P
     """It waits for other nodes in place of lost ones. Its old Pods go meanwhile."""
     status = statuses.holding(subject.job, subject.now, shares, message)
     pending = subject.job.status.pending
+    attempt = Attempt(subject, Booking(subject.job.metadata.uid or "", subject.attempt, shares))
+    if attempt.is_swapping and (why := cannot_stay(attempt, shares)):
+        return abandoned(subject, shares, why)
     notice = None
     if message and (pending is None or pending.reason != PendingReason.NODES_LOST):
         notice = subject.notice(PendingReason.NODES_LOST, message, action=EventAction.QUEUE, warning=True)
-    left = _left(subject)
-    return subject.plan(status, actions=left.actions, notice=notice).woken_at(subject.now, left.until)
+    left = remains(subject, subject.attempt - 1) if attempt.is_swapping else _left(subject)
+    leaving = farewells(subject, attempt.booking) if attempt.is_swapping else ()
+    return subject.plan(status, actions=(*leaving, *left.actions), notice=notice).woken_at(subject.now, left.until)
 
 
 def _wait(subject: Subject, refusal: Refusal) -> Plan:

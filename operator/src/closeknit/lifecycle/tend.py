@@ -8,7 +8,7 @@ from math import inf
 from closeknit.api.names import ConditionReason, ConditionType, EventAction, EventReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.pods.gang_runs import first_step_at
+from closeknit.cluster.pods.gang_runs import first_step_at, gave_up
 from closeknit.cluster.pods.pod import Pod
 from closeknit.cluster.pods.symptoms import without_devices
 from closeknit.launch.environment.environment import environment
@@ -33,6 +33,7 @@ from closeknit.lifecycle.health import (
     unscheduled,
 )
 from closeknit.lifecycle.health.ending import (
+    abandoned,
     blameless,
     child_deleted,
     claim_stays,
@@ -51,10 +52,11 @@ from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.conditions import found, stated
 from closeknit.lifecycle.status.degraded import Degradation, degradation, harmed, together
 from closeknit.lifecycle.status.lost_time import Launch, launch, phases_told
-from closeknit.lifecycle.status.pauses import is_between, restart_at
+from closeknit.lifecycle.status.pauses import is_between, later, restart_at
 from closeknit.lifecycle.swap.dead_nodes import dead_nodes
+from closeknit.lifecycle.swap.staying_pods import farewells, is_missed
 from closeknit.lifecycle.writes.answers import TOLD_AGAIN
-from closeknit.lifecycle.writes.plan import Action, Notice, Plan
+from closeknit.lifecycle.writes.plan import Action, Addition, Notice, Plan
 from closeknit.lifecycle.writes.quota_demand import quota_demand
 
 _STARTED = frozenset({"Running", "Succeeded"})  # phases
@@ -71,6 +73,8 @@ def tend(attempt: Attempt, *, is_fit: bool) -> Plan:
         return succeeded(attempt)
     if dead := dead_nodes(attempt):
         return node_lost(attempt, dead)
+    if attempt.is_swapping and (words := is_missed(attempt)):
+        return _missed(attempt, words)
     is_gone = bool(attempt.missing or attempt.ending)
     has_failed = "Failed" in attempt.phases
     if is_gone and (attempt.has_run or has_failed):  # without it the others fail, which is not their fault
@@ -87,8 +91,20 @@ def tend(attempt: Attempt, *, is_fit: bool) -> Plan:
     if (again := in_place.refused(attempt, is_fit=is_fit) or in_place.restarted(attempt)) is not None:
         return again
     left = remains(subject, attempt.booking.attempt - 1)
-    plan = _complete(attempt, left.actions) if is_gone or attempt.unclaimed else _watch(attempt, left.actions)
+    old = (*farewells(subject, attempt.booking), *left.actions)
+    plan = _complete(attempt, old) if is_gone or attempt.unclaimed else _watch(attempt, old)
     return plan.woken_at(subject.now, held_up, left.until)
+
+
+def _missed(attempt: Attempt, words: str) -> Plan:
+    """A Pod that was to stay while others are replaced does not. What ended it may be another's fault; that of the job
+    it is not, for its ranks have lost others, or waited for them in vain."""
+    failing = [pod for pod in attempt.present if pod.phase == "Failed"]
+    if any(not gave_up(pod) for pod in failing) or attempt.ending:
+        found = blameless(attempt) or preflight_result.failed(attempt, failing)
+        if found is not None:
+            return found
+    return abandoned(attempt.subject, attempt.booking.shares, words)
 
 
 def _complete(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
@@ -135,7 +151,8 @@ def _make(attempt: Attempt, gang: Gang, actions: Sequence[Action]) -> Plan:
         status = statuses.starting(subject.job, subject.now, ConditionReason.STARTING, statuses.BEING_STARTED)
     if len(attempt.missing) < len(attempt.pods):
         made = creation.missing(gang, attempt.missing, with_others=with_others)
-        return subject.plan(status, actions=(*actions, *made.actions), adds=creation.additions(gang))
+        adds = frozenset[Addition]() if attempt.is_swapping else creation.additions(gang)  # as its other Pods have them
+        return subject.plan(status, actions=(*actions, *made.actions), adds=adds)
     made = creation.whole(gang, with_others=with_others)
     plan = subject.plan(
         status,
@@ -176,7 +193,8 @@ def _watch(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
         return subject.plan(statuses.without_ipc_lock(subject.job, subject.now), actions=old)
     if subject.cluster.claims and any(_is_unseen_yet(subject.cluster, pod) for pod in attempt.present):
         return subject.plan(actions=old)
-    is_running = attempt.phases <= _STARTED
+    run = in_place.joined(attempt)
+    is_running = attempt.phases <= _STARTED and (run is not None or not attempt.is_swapping)
     if is_running and (dead := device_died(attempt)) is not None:
         return dead
     if is_running or is_mismatched(subject.cluster, attempt.shares, attempt.pods):
@@ -185,7 +203,7 @@ def _watch(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
         shares, result = verified(subject.cluster, attempt.shares, attempt.pods)
         if is_running:
             seen = _seen(attempt)
-            status = statuses.running(subject.job, subject.now, shares, result, seen.lacks, _launch(attempt))
+            status = statuses.running(subject.job, subject.now, shares, result, seen.lacks, _launch(attempt), run)
             notice = _runs_again(attempt, status)
             if status is not subject.job.status and (seen.is_unready or seen.hangs is not None):
                 notice = _told(attempt, seen.hangs)
@@ -239,7 +257,8 @@ def _launch(attempt: Attempt) -> Launch:
     stepped = _first_step(attempt)
     if attempt.runs:
         return Launch(stepped=stepped)
-    return replace(launch(attempt.present, attempt.subject.now), stepped=stepped)
+    new = [pod for pod in attempt.present if not attempt.is_swapping or _is_new(attempt, pod)]
+    return replace(launch(new, attempt.subject.now), stepped=stepped)
 
 
 def _first_step(attempt: Attempt) -> datetime | None:
@@ -249,9 +268,16 @@ def _first_step(attempt: Attempt) -> datetime | None:
     return None if pod is None else first_step_at(pod, run)
 
 
+def _is_new(attempt: Attempt, pod: Pod) -> bool:
+    """Whether a Pod was made since the last run has ended."""
+    at = later(pod.created, None, attempt.subject.now)
+    return at is None or attempt.begun is None or at >= attempt.begun
+
+
 def _runs_again(attempt: Attempt, status: TrainingJobStatus) -> Notice | None:
-    """The Event of a gang that runs again, with the time that each phase took; None of any other."""
-    if attempt.runs or status.attempts == attempt.subject.job.status.attempts:
+    """The Event of a gang that runs again, with the time that each phase took; None of any other. Where Pods stay, the
+    Event of the loss is enough: the status has the phases, and each write less is one that a storm of losses spares."""
+    if attempt.runs or attempt.is_swapping or status.attempts == attempt.subject.job.status.attempts:
         return None
     words = phases_told(status.attempts[-1])
     return attempt.subject.notice(EventReason.RESTARTED, words, action=EventAction.RESTART)

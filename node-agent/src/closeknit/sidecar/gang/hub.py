@@ -14,6 +14,7 @@ QUICK_S = 60.0  # a run that ends sooner has hardly loaded its model
 # about a gang that makes no progress comes sooner than the last.
 PAUSES_S = (0.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 HEARD_FOR_S = 10.0  # after its last report; one comes every 2 s
+NO_REPLACED: Mapping[int, int] = {}
 
 
 class Hub:
@@ -26,6 +27,7 @@ class Hub:
         began: float | None = None,
         quick: int = 0,
         released: Mapping[int, str] | None = None,
+        replaced: Mapping[int, int] = NO_REPLACED,
     ) -> None:
         self.size = size
         self.run = run
@@ -37,6 +39,10 @@ class Hub:
         self._heard: dict[int, float] = {}
         self.released = dict(released or {})
         """The words by which members were let go for the last run."""
+        self.replaced = dict(replaced)
+        """Members whose Pod has taken the place of others, with how many these were."""
+        self._outlived: dict[int, float] = {}
+        """When a replaced Pod was last heard whose trainer may still run."""
         self._calling: set[int] = set()
         self._waiting: set[int] = set()
         self._over: set[int] = set()
@@ -52,6 +58,15 @@ class Hub:
         index = report.index
         if not 0 <= index < self.size:
             return
+        if self.is_outlived(report):
+            if report.phase in (Phase.RUNNING, Phase.FAILED):
+                self._outlived[index] = now
+            else:
+                self._outlived.pop(index, None)
+            return
+        if report.replacement > self.replaced.get(index, 0):
+            self._outlive(index)
+            self.replaced[index] = report.replacement
         self._reports[index] = report
         self._heard[index] = now
         self.run = max(self.run, report.run)
@@ -63,6 +78,26 @@ class Hub:
             (self._over, report.phase is Phase.OVER),
         ):
             (members.add if is_in else members.discard)(index)
+
+    def is_outlived(self, report: Report) -> bool:
+        """Whether it is of a Pod that another one has replaced: it was on a node that was lost."""
+        return report.replacement < self.replaced.get(report.index, 0)
+
+    def order_to_outlived(self, report: Report) -> Order:
+        """What such a Pod is to do: leave its run, and begin no other."""
+        match report.phase:
+            case Phase.RUNNING:
+                return Order(Command.RESET, max(self.run, report.run))
+            case Phase.WAITING | Phase.FAILED:
+                return Order(Command.GIVE_UP)
+        return STAY
+
+    def _outlive(self, index: int) -> None:
+        """Another Pod has taken this member's place."""
+        before = self._reports.get(index)
+        if before is not None and before.phase in (Phase.RUNNING, Phase.FAILED):
+            self._outlived[index] = self._heard[index]
+        self.released.pop(index, None)
 
     @property
     def is_called(self) -> bool:
@@ -95,7 +130,8 @@ class Hub:
     def release(self, now: float) -> bool:
         """Begins the next run where every member waits for it, and the pause before it is over. Who is asked for its
         order then is let go."""
-        if len(self._waiting) < self.size:
+        may_meet = any(0 <= now - heard < HEARD_FOR_S for heard in self._outlived.values())
+        if len(self._waiting) < self.size or may_meet:
             self._ready_since = None
             return False
         if self._ready_since is None:

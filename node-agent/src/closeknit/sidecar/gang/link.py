@@ -36,7 +36,8 @@ class Link:
         self, settings: Settings, selector: BaseSelector, obey: Callable[[Order], None], opened: Callable[[], None]
     ) -> None:
         self._settings, self._selector, self._obey, self._opened = settings, selector, obey, opened
-        self._address: tuple[int, object] | None = None
+        self._addresses: list[tuple[int, object]] = []
+        self._turn = 0
         self._resolving: threading.Thread | None = None
         self._channel: Channel | None = None
         self._own = ""
@@ -91,9 +92,12 @@ class Link:
             self._resolving = threading.Thread(target=self._resolve, daemon=True)
             self._resolving.start()
         self._later()
-        if self._address is None:
+        addresses = self._addresses
+        if not addresses:
             return
-        family, address = self._address
+        # One after the other: for a moment the name may still mean a Pod that was replaced, and is not there.
+        family, address = addresses[self._turn % len(addresses)]
+        self._turn += 1
         connection = socket.socket(family, socket.SOCK_STREAM)
         connection.setblocking(False)
         if connection.connect_ex(address) not in (0, errno.EINPROGRESS):  # type: ignore[arg-type]
@@ -105,10 +109,9 @@ class Link:
     def _resolve(self) -> None:
         with suppress(OSError):
             found = socket.getaddrinfo(self._settings.host, self._settings.port, type=socket.SOCK_STREAM)
-            family, _, _, _, address = found[0]
-            if self._address is None:
+            if not self._addresses:
                 self._next = 0.0  # it is what the first connection waits for
-            self._address = family, address
+            self._addresses = [(family, address) for family, _, _, _, address in found]
 
     def _serve(self, mask: int) -> None:
         channel = self._channel

@@ -20,8 +20,9 @@ class Act(Enum):
 class MemberState:
     """Its state. `run`: the last run that the Pod was let go for, as its folder tells; None for a new Pod."""
 
-    def __init__(self, index: int, run: int | None) -> None:
+    def __init__(self, index: int, run: int | None, replacement: int = 0) -> None:
         self.index = index
+        self.replacement = replacement
         self.run = -1 if run is None else run
         self.phase = Phase.RUNNING
         """Also of one whose watch has begun and whose barrier is not there yet: something of the old run may be."""
@@ -31,12 +32,12 @@ class MemberState:
     @property
     def report(self) -> Report:
         """What to say now."""
-        return Report(self.index, self.phase, self.run, self._nonce)
+        return Report(self.index, self.phase, self.run, self._nonce, self.replacement)
 
     def barrier(self) -> Act | None:
-        """The Pod's barrier waits: its containers start, for the first time or again. A new Pod has no old run to
-        leave, and waits for nobody."""
-        if self._is_new:
+        """The Pod's barrier waits: its containers start, for the first time or again. A Pod of a new gang has no old
+        run to leave, and waits for nobody; one that replaces another waits until the others have left theirs."""
+        if self._is_new and not self.replacement:
             return self._let_go(0)
         if self.phase is not Phase.WAITING:
             self.phase, self._nonce = Phase.WAITING, nonce()

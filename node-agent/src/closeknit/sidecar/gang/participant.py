@@ -26,7 +26,7 @@ class Participant:
 
     def __init__(self, settings: Settings, folder: RunFolder) -> None:
         self.settings, self.folder = settings, folder
-        self.member = MemberState(settings.index, folder.run())
+        self.member = MemberState(settings.index, folder.run(), settings.replacement)
         self.code: int | None = None
         """With which it ends; None while it runs."""
         self.is_told_to_end = False
@@ -37,6 +37,7 @@ class Participant:
         self._said: tuple[str, str] | None = None
         self._says_at = 0.0
         self._ordered: tuple[int, bool, bool] | None = None
+        self._replaced: dict[int, int] = {}
         self._whole_until = 0.0
 
     @property
@@ -61,8 +62,8 @@ class Participant:
             signal.signal(each, self._end)  # as process 1 it would not end without
         self.selector.register(woken, EVENT_READ, lambda _: woken.recv(64))
         if self.settings.is_meeting_point:
-            self.hub = self.folder.hub(self.settings.size, self.member.run)
-            if self.hub.began is None:  # the first run begins without it
+            self.hub = self.folder.hub(self.settings.size, self.member.run, self.settings.replaced)
+            if self.hub.began is None and self.member.run >= 0:  # the first run begins without it
                 self.hub.began = time.time()
                 self.folder.keep(self.hub)
             self.server = Server(self.settings, self.hub, self.selector, self._decide)
@@ -104,7 +105,8 @@ class Participant:
         hub, server = self.hub, self.server
         if hub is None or server is None:
             return
-        if hub.release(time.time()):
+        if hub.release(time.time()) or hub.replaced != self._replaced:
+            self._replaced = dict(hub.replaced)
             self.folder.keep(hub)  # before anybody is let go
         state = hub.run, hub.is_called, hub.is_lost
         if state != self._ordered:

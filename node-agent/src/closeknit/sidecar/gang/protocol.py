@@ -18,7 +18,7 @@ else:
     except ImportError:
         from hashlib import blake2s
 
-GREETING = "closeknit-gang/1"
+GREETING = "closeknit-gang/2"
 LONGEST_LINE = 512  # bytes with its end; the longest that is ever sent has some 200
 _NONCE_BYTES = 16
 _SEAL_BYTES = 16
@@ -53,6 +53,8 @@ class Report(NamedTuple):
     """The last run that its containers were let go for, from 0; -1 for none."""
     nonce: str = ""
     """Of one who waits: its own word for this wait, by which it is let go once."""
+    replacement: int = 0
+    """How many Pods had its place in the gang before it."""
 
 
 class Command(StrEnum):
@@ -134,8 +136,10 @@ def to_client(key: bytes, session: str) -> Seals:
 def report(values: list[object]) -> Report:
     """The report with these values. Raises ForgedError."""
     match values:
-        case [int(index), str(phase), int(run), str(own)] if phase in _PHASES and _is_run(run) and len(own) <= 64:
-            return Report(index, _PHASES[phase], run, own)
+        case [int(index), str(phase), int(run), str(own), int(before)] if (
+            phase in _PHASES and _is_run(run) and len(own) <= 64 and 0 <= before <= _LARGEST_RUN
+        ):
+            return Report(index, _PHASES[phase], run, own, before)
     raise ForgedError("no report")
 
 

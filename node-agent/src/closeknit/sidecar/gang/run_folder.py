@@ -5,9 +5,10 @@ The trainer's own program can write there, too: what is read is bounded, and wha
 
 import json
 import os
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from closeknit.sidecar.gang.hub import Hub
+from closeknit.sidecar.gang.hub import NO_REPLACED, Hub
 
 _LONGEST = 4096  # bytes that are read of a file
 _LONGEST_GANG = 1 << 22  # of some 45 for each of 65,536 members
@@ -41,18 +42,21 @@ class RunFolder:
         """Keeps that the Pod is let go for this run."""
         self._write("run", str(run))
 
-    def hub(self, size: int, run: int) -> Hub:
-        """The meeting point as it was kept: an order that somebody has not heard yet is given again."""
+    def hub(self, size: int, run: int, replaced: Mapping[int, int] = NO_REPLACED) -> Hub:
+        """The meeting point as it was kept: an order that somebody has not heard yet is given again. `replaced` is
+        what is known of replaced members beside that."""
         try:
-            began, quick, last, released = json.loads(self._read("gang", _LONGEST_GANG))
+            began, quick, last, released, known = json.loads(self._read("gang", _LONGEST_GANG))
             found = {int(index): str(word) for index, word in released.items()}
-            return Hub(size, max(run, int(last)), float(began), int(quick), found)
+            numbers = {int(index): int(number) for index, number in known.items()}
+            newest = {each: max(numbers.get(each, 0), replaced.get(each, 0)) for each in {*numbers, *replaced}}
+            return Hub(size, max(run, int(last)), None if began is None else float(began), int(quick), found, newest)
         except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
-            return Hub(size, run)
+            return Hub(size, run, replaced=replaced)
 
     def keep(self, hub: Hub) -> None:
         """Keeps it."""
-        self._write("gang", json.dumps([hub.began, hub.quick, hub.run, hub.released]))
+        self._write("gang", json.dumps([hub.began, hub.quick, hub.run, hub.released, hub.replaced]))
 
     def is_wrapped(self, run: int) -> bool:
         """Whether a wrapper started the trainer of this run, and will say how it ended."""

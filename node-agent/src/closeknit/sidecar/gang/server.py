@@ -8,6 +8,7 @@ from selectors import EVENT_READ, EVENT_WRITE, BaseSelector
 
 from closeknit.sidecar.gang.channel import Channel
 from closeknit.sidecar.gang.hub import Hub
+from closeknit.sidecar.gang.own_name import OwnName
 from closeknit.sidecar.gang.probe import answer_to_probe, listening
 from closeknit.sidecar.gang.protocol import (
     GREETING,
@@ -49,6 +50,9 @@ class Server:
         self._settings, self._hub, self._selector, self._heard = settings, hub, selector, heard
         self._guests: dict[Channel, _Guest] = {}
         self._members: dict[int, _Guest] = {}
+        self._own: set[str] = set()
+        """Its own addresses, as members reach it."""
+        self._name = OwnName(settings.host, settings.port)
         self._is_whole, self._counts_at = False, 0.0
         self._listening = listening(settings.port)
         self._listening.setblocking(False)
@@ -76,10 +80,11 @@ class Server:
                 self._send(guest, guest.orders.seal(order))
 
     def tidy(self) -> None:
-        """Ends connections that nothing comes from."""
+        """Ends connections that nothing comes from, and all of them where the gang meets elsewhere."""
         now = time.monotonic()
+        self._name.look(self._own)
         for guest in list(self._guests.values()):
-            if now - guest.heard > (UNKNOWN_FOR_S if guest.index is None else SILENT_FOR_S):
+            if self._name.is_others or now - guest.heard > (UNKNOWN_FOR_S if guest.index is None else SILENT_FOR_S):
                 self._close(guest)
 
     def _accept(self, _mask: int) -> None:
@@ -115,7 +120,13 @@ class Server:
         said = report(guest.reports.opened(line))
         if not 0 < said.index < self._settings.size or guest.index not in (None, said.index):
             raise ForgedError("a report of another member")
+        if self._hub.is_outlived(said):
+            guest.heard = time.monotonic()
+            self._hub.hear(said, time.time())
+            self._send(guest, guest.orders.seal(self._hub.order_to_outlived(said)))
+            return
         if guest.index is None:
+            self._own.add(_address(guest.channel.socket.getsockname()))
             guest.index = said.index
             before = self._members.get(said.index)
             self._members[said.index] = guest

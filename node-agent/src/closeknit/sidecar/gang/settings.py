@@ -1,17 +1,21 @@
 """What the sidecar is told of its gang, by one variable of its environment; and what it agrees on with the operator."""
 
 import json
+from collections.abc import Mapping
 from typing import NamedTuple
 
 VARIABLE = "CLOSEKNIT_GANG"
-"""JSON: index, size, host, port, key (hex), resetCodes or finalCodes, and what is to be done about hangs."""
+"""JSON: index, replacement, size, host, port, key (hex), resetCodes or finalCodes, and what is to be done about
+hangs."""
+REPLACED_VARIABLE = "CLOSEKNIT_GANG_REPLACED"
+"""JSON, for a new meeting point: the replaced Pods by their index, each with how many had its place before."""
 FOLDER = "/run/closeknit-gang"  # an emptyDir of the Pod: it stays as it is when all containers start again
 RESET_CODE = (
     77  # with which the watch has its Pod's containers started again; the restart rule of its container names it
 )
 TOLD_CODE = 78  # with which it leaves words of a hang as its termination message, and is started again alone
 LARGEST_GANG = 65536  # members; no job has more Pods
-_LONGEST = 4096  # bytes of the variable
+_LONGEST = 4096  # bytes of a variable
 
 
 class Settings(NamedTuple):
@@ -39,6 +43,10 @@ class Settings(NamedTuple):
     follow others. In a later run it always does."""
     restarts_hung: bool = False
     """Whether a gang that hangs starts again; else it is only told."""
+    replacement: int = 0
+    """How many Pods had its place before it: then it joins a gang that is there."""
+    replaced: Mapping[int, int] = {}
+    """The same of the other members, as far as it is not 0, when this Pod was made; told to a meeting point alone."""
     probe_port: int | None = None
     """Where a kubelet's probe is answered in a Pod that is not node rank 0's; None: nowhere."""
 
@@ -52,12 +60,13 @@ class Settings(NamedTuple):
         return code == 0 or code in self.final_codes or (self.reset_codes is not None and code not in self.reset_codes)
 
     @staticmethod
-    def parse(text: str) -> "Settings":
-        """The settings of the variable's value. Raises ValueError."""
-        if len(text) > _LONGEST:
-            raise ValueError(f"{VARIABLE} has {len(text)} characters")
+    def parse(text: str, replaced: str = "") -> "Settings":
+        """The settings of the variables' values. Raises ValueError."""
+        if len(text) > _LONGEST or len(replaced) > _LONGEST:
+            raise ValueError(f"{VARIABLE} has {len(text)} characters, {REPLACED_VARIABLE} {len(replaced)}")
         try:
             given = json.loads(text)
+            others = json.loads(replaced or "{}")
             settings = Settings(
                 index=int(given["index"]),
                 size=int(given["size"]),
@@ -70,12 +79,14 @@ class Settings(NamedTuple):
                 behind_s=float(given["stallSeconds"]) if "stallSeconds" in given else None,
                 tells_first_step=given.get("firstStep") is True,
                 restarts_hung=given.get("onHang") == "Restart",
+                replacement=int(given.get("replacement", 0)),
+                replaced={int(index): int(number) for index, number in others.items()},
                 probe_port=int(given["probePort"]) if "probePort" in given else None,
             )
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"{VARIABLE} is not what closeknit's operator writes: {error}") from None
         ports = (settings.port, settings.port if settings.probe_port is None else settings.probe_port)
-        is_member = 0 <= settings.index < settings.size <= LARGEST_GANG
+        is_member = 0 <= settings.index < settings.size <= LARGEST_GANG and settings.replacement >= 0
         if not (is_member and all(0 < port < 65536 for port in ports) and settings.key):
             raise ValueError(f"{VARIABLE} names no member of a gang")
         return settings

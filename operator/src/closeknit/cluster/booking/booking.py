@@ -59,6 +59,8 @@ class BookingShare:
     """Index of a parameter server, which has no GPUs here; None of a worker."""
     lost: bool = False
     """Whether its node is lost: it holds nothing there, and another node is to take its place."""
+    replacement: int = 0
+    """How many Pods had its place in the attempt before the one that has it now."""
 
     @property
     def ranks(self) -> range:
@@ -99,10 +101,13 @@ class Booking:
         return tuple(position for position, share in enumerate(self.shares) if share.lost)
 
     def position(self, child: ChildName) -> int:
-        """The position of the share of a child of this name; beyond the last without one."""
+        """The position of the share of a child of this name; beyond the last without one, and of a replaced Pod."""
+        beyond = len(self.shares)
         if child.role is Role.WORKER:
-            return child.index if child.index < self.workers else len(self.shares)
-        return self.workers + child.index
+            found = child.index if child.index < self.workers else beyond
+        else:
+            found = min(self.workers + child.index, beyond)
+        return found if found < beyond and self.shares[found].replacement == child.replacement else beyond
 
 
 def gpu_digest(uuids: Sequence[str]) -> str:
@@ -139,10 +144,15 @@ def decoded(placement: PlacementStatus) -> tuple[BookingShare, ...]:
         shares += tuple(
             server_share(each.node, index, succeeded=first + index in ended) for index, each in enumerate(servers)
         )
-    if placement.lost is None:
+    if placement.lost is None and not placement.replaced:
         return shares
-    lost = _positions(placement.lost, len(shares))
-    return tuple(replace(share, lost=True) if at in lost else share for at, share in enumerate(shares))
+    lost, replaced = _positions(placement.lost or "", len(shares)), placement.replaced or {}
+    return tuple(
+        replace(share, lost=at in lost, replacement=replaced.get(str(at), 0))
+        if at in lost or str(at) in replaced
+        else share
+        for at, share in enumerate(shares)
+    )
 
 
 def server_share(node: str, index: int, *, succeeded: bool = False) -> BookingShare:
@@ -301,7 +311,12 @@ def with_shares(placement: PlacementStatus, shares: Sequence[BookingShare]) -> P
     left = [share for share in spares(placement) if held and share.node not in held]
     told = {**encoded(shares)._asdict(), "succeeded": succeeded or None, "lost": lost or None}
     told["spares"] = encoded_spares(left)
-    return placement.model_copy(update=told)
+    return placement.model_copy(update={**told, "replaced": replacements(shares)})
+
+
+def replacements(shares: Sequence[BookingShare]) -> dict[str, int] | None:
+    """How status.placement tells which Pods have taken the place of others; None without any."""
+    return {str(at): share.replacement for at, share in enumerate(shares) if share.replacement} or None
 
 
 def names(nodes: Sequence[str]) -> str:

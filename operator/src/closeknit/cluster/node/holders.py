@@ -44,11 +44,13 @@ class BookedShare:
     """Whether its Pod gets one of each resource of the node's SR-IOV functions, if it requests none."""
     takes_any: bool = False
     """Whether a device plugin may have given it GPUs that are joined differently from the booked ones."""
+    replacement: int = 0
+    """How many Pods had its place before, which is part of its Pod's name."""
 
     @property
     def pod_key(self) -> tuple[str, str]:
         """Namespace and name of the Pod to stand for it."""
-        return self.job.namespace, child_name(self.job.name, self.attempt, self.role, self.index)
+        return self.job.namespace, child_name(self.job.name, self.attempt, self.role, self.index, self.replacement)
 
     def is_of(self, pod: Pod) -> bool:
         """Whether the Pod of that key stands for it: not a namesake of another owner, nor one with another request or

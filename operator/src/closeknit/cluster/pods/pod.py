@@ -11,6 +11,7 @@ from closeknit.api.names import (
     GPU_RESOURCE,
     JOB_LABEL,
     MIG_RESOURCE_PREFIX,
+    SETTINGS_ANNOTATION,
     SHARED_GPU_RESOURCE,
     SIDECAR_CONTAINER,
     ChildName,
@@ -36,6 +37,7 @@ FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 UUIDS = ("GPU-", "MIG-")  # what uuids begin with; a device plugin may number its devices instead
 _LONGEST_GRACE_S = 10**9  # of whatever number, so that moments can be told by it
 KEPT_WORDS = 1000  # of a Pod's own message
+KEPT_SETTINGS = 64
 MOST_CLAIMS = 256  # as many Pods may share one claim; no cluster has a tenth of it
 # What the lifecycle reads; a Pod's other conditions change often and mean nothing to it.
 KEPT_CONDITIONS = frozenset({"PodScheduled", "Ready", "DisruptionTarget"})
@@ -105,6 +107,8 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
     deletion_timestamp: str | None = None
     conditions: tuple[ForeignCondition, ...] = ()  # PodScheduled, Ready and DisruptionTarget, by type
     containers: tuple[ContainerState, ...] = ()  # init containers first
+    settings: str = ""
+    """Digest of what its containers are told; empty where it does not restart in place."""
     reason: str = ""
     """The kubelet's reason for the phase of the whole Pod: Evicted, OutOfcpu, …"""
     message: str = ""
@@ -314,10 +318,18 @@ class _PodStatus(Given, frozen=True):
     extended_resource_claim_status: _ExtendedResourceClaim | None = None
 
 
+class _Annotations(msgspec.Struct, frozen=True):
+    settings: str | None = msgspec.field(default=None, name=SETTINGS_ANNOTATION)
+
+
+class _PodMetadata(Metadata, frozen=True):
+    annotations: _Annotations | None = None
+
+
 class WirePod(WireStruct, frozen=True):
     """A Pod on the wire."""
 
-    metadata: Metadata
+    metadata: _PodMetadata
     spec: _PodSpec | None = None
     status: _PodStatus | None = None
 
@@ -372,6 +384,7 @@ def pod(wire: WirePod) -> Pod | Lodger | None:
             *(_state(entry, init=True) for entry in status.init_container_statuses or ()),
             *(_state(entry, init=False) for entry in status.container_statuses or ()),
         ),
+        settings=((metadata.annotations and metadata.annotations.settings) or "")[:KEPT_SETTINGS],
         reason=status.reason or "",
         message=(status.message or "")[:KEPT_WORDS],
     )

@@ -107,6 +107,7 @@ def _booked_on(job: JobKey, booked: BookedNeeds) -> Iterable[tuple[str, BookedSh
                 () if share.succeeded or not is_claimed(share.rdma_resource) else share.nics,
                 not share.succeeded and has_functions(share.rdma_resource),
                 booked.takes_any or bool(share.nics),  # over NICs sets may be worth the same that are joined otherwise
+                share.replacement,
             ),
         )
 

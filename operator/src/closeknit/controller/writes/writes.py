@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from closeknit.api.names import API_VERSION, CLUSTER_TOPOLOGY, TRAINING_JOB, JobKey
+from closeknit.api.names import API_VERSION, ATTEMPT_LABEL, CLUSTER_TOPOLOGY, TRAINING_JOB, JobKey
 from closeknit.cluster.objects.meta import Owner
 from closeknit.cluster.objects.quota import quotas
 from closeknit.cluster.pods.pod import STOPPED_AFTER_S
@@ -69,6 +69,8 @@ WORDS_IN_FLIGHT = 4
 # with the places of all ranks: for some 400 of 512 Pods where claims follow at once, for none with so many ahead
 # (decision 0006).
 PODS_AHEAD = 96
+
+_ATTEMPT = ATTEMPT_LABEL.replace("/", "~1")  # as a part of a JSON pointer
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -358,6 +360,8 @@ class Writes:
             {"op": "test", "path": "/metadata/uid", "value": action.uid},
             {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": STOPPED_AFTER_S},
         ]
+        if action.is_replaced:
+            patch.append({"op": "add", "path": f"/metadata/labels/{_ATTEMPT}", "value": ""})
         call = self._api.json_patch(resource, action.name, patch, namespace=plan.job.namespace)
         try:
             stopped = await self._sent("patch", resource, call)

@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
+import msgspec
+
 from closeknit.api.affinity import REQUIRED
-from closeknit.api.names import GPUS_ANNOTATION, Role
+from closeknit.api.names import GPUS_ANNOTATION, SETTINGS_ANNOTATION, Role
 from closeknit.api.toleration import GPU_TOLERATION, architecture_tolerations
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.booking.parameter_servers import with_tolerations
@@ -17,10 +20,12 @@ from closeknit.launch.frameworks.registry import contract
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.manifests.annotations import function_networks, network_annotations
 from closeknit.launch.manifests.compute_domain import template_name
-from closeknit.launch.manifests.preflight_container import with_preflight
-from closeknit.launch.manifests.sidecar_container import with_sidecar
+from closeknit.launch.manifests.preflight_container import FLOOR_VARIABLE, with_preflight
+from closeknit.launch.manifests.sidecar_container import with_replaced, with_sidecar
 from closeknit.launch.member import Member
 from closeknit.launch.template import CLAIM, IMEX_CLAIM, NIC_CLAIM, SHM_PATH, SHM_VOLUME, trainer_index
+
+_DIGEST_LENGTH = 16  # hexadecimal digits: it is compared with that of one other Pod
 
 
 def pod(gang: Gang, index: int) -> Manifest:
@@ -122,12 +127,33 @@ def _pod(gang: Gang, index: int, common: _Common) -> Manifest:
     metadata = gang.metadata(name, {**common.labels, **gang.member_labels(member)}, gang.owner)
     annotations = {**network_annotations(gang, member), **common.annotations, **function_networks(gang, member)}
     annotations |= _annotations(member)
-    if annotations:
-        metadata["annotations"] = annotations
     spec = contract(gang).containers(gang, member, _spec(gang, index, common))
     if gang.sidecar_image:
         spec = with_sidecar(gang, index, common.trainer, spec)
+        annotations |= {SETTINGS_ANNOTATION: settings_digest(spec)}
+        spec = with_replaced(gang, member, spec)
+    if annotations:
+        metadata["annotations"] = annotations
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def settings(gang: Gang, indexes: Sequence[int]) -> tuple[str, ...]:
+    """The digests of the Pods of these members, of a gang that restarts in place, as they would be made now."""
+    return tuple(each["metadata"]["annotations"][SETTINGS_ANNOTATION] for each in pods(gang, indexes))
+
+
+def settings_digest(spec: Manifest) -> str:
+    """A digest of what the containers of a Pod are told, and of whose network it has: where a Pod would be told
+    something else today, no new one joins it. Resources, what follows from the namespace's policy, and the bandwidth
+    that a preflight asks for are not among that."""
+    every = (*spec["initContainers"], *spec["containers"])
+    told = [spec.get("hostNetwork"), *map(_told, every)]
+    return sha256(msgspec.json.encode(told)).hexdigest()[:_DIGEST_LENGTH]
+
+
+def _told(container: Manifest) -> Manifest:
+    env = [each for each in container.get("env") or () if each["name"] != FLOOR_VARIABLE]
+    return {**container, "env": env, "resources": None, "securityContext": None}
 
 
 def _annotations(member: Member) -> dict[str, str]:
@@ -137,7 +163,6 @@ def _annotations(member: Member) -> dict[str, str]:
 
 def _spec(gang: Gang, index: int, common: _Common) -> Manifest:
     member = gang.members[index]
-    name = gang.name(member)
     containers = list(common.spec["containers"])
     ours = [{"name": variable.name, "value": variable.value} for variable in environment(gang, index).variables]
     containers[common.trainer] = {
@@ -148,13 +173,13 @@ def _spec(gang: Gang, index: int, common: _Common) -> Manifest:
     }
     spec = {
         **common.spec,
-        "hostname": name,
+        "hostname": gang.hostname(member),
         "affinity": _pinned(common.affinity, member.node),
         "containers": containers,
     }
     claims = []
     if member.is_claimed:
-        claims.append({"name": _claim_name(member), "resourceClaimName": name})
+        claims.append({"name": _claim_name(member), "resourceClaimName": gang.name(member)})
     if member.uuids and gang.uses_imex_channels:
         claims.append({"name": IMEX_CLAIM, "resourceClaimTemplateName": template_name(gang)})
     if claims:

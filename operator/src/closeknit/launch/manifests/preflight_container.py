@@ -19,6 +19,7 @@ PROGRAM = Path(__file__).with_name("preflight_program.py").read_text(encoding="u
 PORT = 29_300  # ranks meet there before any launcher does
 # Of the prediction, which is within a twentieth of what was measured, and is of larger messages.
 FLOOR = 0.7
+FLOOR_VARIABLE = "CLOSEKNIT_PREFLIGHT_FLOOR"
 _NO_PYTHON = '{"skipped": "the image has no python"}'
 SHELL = "/bin/sh"
 _COMMANDS = (
@@ -60,7 +61,7 @@ def _variables(gang: Gang, member: Member, *, is_enforced: bool) -> list[Manifes
         "CLOSEKNIT_PREFLIGHT_RANKS": ",".join(map(str, gang.rank_counts)),
         "CLOSEKNIT_PREFLIGHT_NODE": str(member.index),
         "CLOSEKNIT_PREFLIGHT_MEET": gang.meeting(PORT),
-        "CLOSEKNIT_PREFLIGHT_FLOOR": "" if predicted is None else f"{FLOOR * predicted:.1f}",
+        FLOOR_VARIABLE: "" if predicted is None else f"{FLOOR * predicted:.1f}",
         "CLOSEKNIT_PREFLIGHT_ENFORCE": "1" if is_enforced else "0",
     }
     return [{"name": name, "value": value} for name, value in values.items()]

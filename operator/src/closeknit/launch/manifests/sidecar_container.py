@@ -7,17 +7,19 @@ How they work together: docs/decisions/0016-restart-in-place.md.
 import json
 from hashlib import sha256
 
-from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER
+from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER, Role
 from closeknit.api.text.quantity import duration_s
 from closeknit.api.trainingjob import OnHang, TrainingJobSpec
 from closeknit.cluster.booking.restarting import SIDECAR_RESOURCES, reset_codes
 from closeknit.cluster.pods.gang_runs import tellers
 from closeknit.launch.gang import Gang, Manifest
+from closeknit.launch.member import Member
 from closeknit.launch.template import GANG_VOLUME
 
 PORT = 29_200  # the sidecars' own; below the preflight's, and 64 apart from it as the ports of a gang are
-# The three that the sidecar has as well (closeknit.sidecar.gang.settings); tests compare them.
+# The four that the sidecar has as well (closeknit.sidecar.gang.settings); tests compare them.
 VARIABLE = "CLOSEKNIT_GANG"
+REPLACED_VARIABLE = "CLOSEKNIT_GANG_REPLACED"
 FOLDER = "/run/closeknit-gang"
 RESET_CODE = 77
 PROGRESS_VARIABLE = "CLOSEKNIT_PROGRESS_FILE"  # the trainer may touch the file that it names
@@ -103,6 +105,23 @@ def with_sidecar(gang: Gang, index: int, trainer: int, spec: Manifest) -> Manife
     }
 
 
+def with_replaced(gang: Gang, member: Member, spec: Manifest) -> Manifest:
+    """The spec as `with_sidecar` makes it, in which the sidecar of a new meeting point is told which Pods have taken
+    the place of others: the gang has told that the old one. As it is in any other Pod."""
+    is_meeting_point = member.index == 0 and member.role is Role.WORKER
+    if not (is_meeting_point and member.replacement):
+        return spec
+    replaced = {str(at): each.replacement for at, each in enumerate(gang.members) if each.replacement}
+    told = {"name": REPLACED_VARIABLE, "value": json.dumps(replaced, separators=(",", ":"))}
+    barrier, *inits = spec["initContainers"]
+    *containers, sidecar = spec["containers"]
+    return {
+        **spec,
+        "initContainers": [{**barrier, "env": [*barrier["env"], told]}, *inits],
+        "containers": [*containers, {**sidecar, "env": [*sidecar["env"], told]}],
+    }
+
+
 def _trainer(spec: TrainingJobSpec, trainer: Manifest, mount: Manifest) -> Manifest:
     codes = reset_codes(spec)
     operator, values = ("In", codes.codes) if codes.are_named else ("NotIn", (0, *codes.codes))
@@ -122,6 +141,7 @@ def _told(gang: Gang, index: int) -> Manifest:
     codes = reset_codes(gang.job.spec)
     return {
         "index": index,
+        **({"replacement": gang.members[index].replacement} if gang.members[index].replacement else {}),
         "size": len(gang.members),
         "host": gang.coordinator,
         "port": gang.port(gang.members[0], PORT),
@@ -163,7 +183,8 @@ def _hangs(gang: Gang) -> Manifest:
 
 
 def _barrier(gang: Gang, told: Manifest, mount: Manifest) -> Manifest:
-    return {"name": BARRIER_CONTAINER, **_container(gang, "barrier", told, mount)}
+    command = "join" if told.get("replacement") else "barrier"
+    return {"name": BARRIER_CONTAINER, **_container(gang, command, told, mount)}
 
 
 def _container(gang: Gang, command: str, told: Manifest, mount: Manifest) -> Manifest:

@@ -150,9 +150,15 @@ class Attempt:
     @property
     def has_run(self) -> bool:
         """Whether all its Pods have run at once, in this run or one before it. Until then its ranks have not met for
-        sure, and a missing Pod may be made again."""
+        sure, and a missing Pod may be made again; so may one that is new among Pods that stay."""
         placement = self.subject.job.status.placement
-        return self.runs or (placement is not None and bool(placement.run))
+        return self.runs or (placement is not None and bool(placement.run) and not placement.swapping)
+
+    @property
+    def is_swapping(self) -> bool:
+        """Whether Pods have taken the place of others, or are to, and have not begun a run with those that stay."""
+        placement = self.subject.job.status.placement
+        return placement is not None and bool(placement.swapping)
 
     def before_it_ended_by(self, reason: EndReason) -> int:
         """Number of attempts in a row, just before this one, that ended for this reason."""
@@ -176,8 +182,8 @@ class Attempt:
     def gang(self) -> Gang | Lost:
         """The input of launch for its children."""
         subject = self.subject
-        # The rest of them is to be like those that kubelets tell of.
-        are_made = [pod.restarts_in_place for pod in self.present if pod.containers]
+        # The rest of them is to be like those that are there.
+        are_made = [bool(pod.settings) for pod in self.present]
         return launched_gang.gang(
             subject.job,
             self.booking,

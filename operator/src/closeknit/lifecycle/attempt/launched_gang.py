@@ -65,7 +65,8 @@ def gang(
         if view is None:
             return Lost(share.node, f"node {share.node} is no longer there")
         if share.server is not None:
-            members.append(Member(share.node, share.server, role=Role.PARAMETER_SERVER))
+            server = Member(share.node, share.server, role=Role.PARAMETER_SERVER, replacement=share.replacement)
+            members.append(server)
             continue
         named = uuids(view, share)
         if named is None:
@@ -100,6 +101,7 @@ def gang(
                 has_c2c=view.machine is not None and all(gpu.c2c_gb_s for gpu in view.machine.gpus),
                 nvlink_domain=_nvlink_domain(cluster, view),
                 has_most_gpus=view.machine is not None and 2 * len(named) > len(view.machine.gpus),
+                replacement=share.replacement,
             )
         )
     return Gang(

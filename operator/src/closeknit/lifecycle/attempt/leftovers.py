@@ -35,20 +35,22 @@ def leftovers(
 ) -> tuple[Leftover, ...]:
     """Own objects that hold GPUs of the gang, NICs of its nodes, or names of its missing Pods.
 
-    Pods and claims of attempts before on nodes, or with GPUs, that the gang does not use are nothing to wait for: their
-    node may be dead, and they may stay for ever.
+    Pods and claims of attempts before, and replaced ones, on nodes, or with GPUs, that the gang does not use are
+    nothing to wait for: their node may be dead, and they may stay for ever.
     """
     uuids = {uuid for member in gang.members for uuid in member.uuids if uuid}
     unnamed = {member.node for member in gang.members if not all(member.uuids)}
     nodes = {member.node for member in gang.members}
     names = {(job.key.namespace, gang.name(gang.members[index])) for index in missing}
+    ours = {gang.name(member) for member in gang.members}
+    outlived = (pod for pod in children.live if pod.attempt == gang.attempt and pod.name not in ours)
     return (
         *(
             Leftover("Pod", pod.name, pod.node, pod.deletion_timestamp)
-            for pod in children.before(gang.attempt)
+            for pod in (*children.before(gang.attempt), *outlived)
             if _holds(cluster, pod, uuids, nodes, unnamed)
         ),
-        *(Leftover("ResourceClaim", claim.name) for claim in _claims(job, cluster, gang, uuids, nodes, names)),
+        *(Leftover("ResourceClaim", claim.name) for claim in _claims(job, cluster, gang, uuids, nodes, names, ours)),
     )
 
 
@@ -78,14 +80,20 @@ def _holds(cluster: Cluster, pod: Pod, uuids: set[str], nodes: set[str], unnamed
 
 
 def _claims(
-    job: TrainingJob, cluster: Cluster, gang: Gang, uuids: set[str], nodes: set[str], names: set[tuple[str, str]]
+    job: TrainingJob,
+    cluster: Cluster,
+    gang: Gang,
+    uuids: set[str],
+    nodes: set[str],
+    names: set[tuple[str, str]],
+    ours: set[str],
 ) -> Iterator[ResourceClaim]:
     for claim in cluster.claims_of(job.key):
         if claim.key in names:
             # Of a Pod that had the name before. A Pod that is made meanwhile would start on it, and lose it.
             if is_left_over(claim, job):
                 yield claim
-        elif claim.attempt < gang.attempt and (
+        elif (claim.attempt < gang.attempt or (claim.attempt == gang.attempt and claim.name not in ours)) and (
             not nodes.isdisjoint(cluster.nodes_of_nics(claim))
             or (claim.devices and not uuids.isdisjoint(cluster.claimed_uuids(claim)))
         ):

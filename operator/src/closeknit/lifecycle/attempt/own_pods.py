@@ -38,6 +38,17 @@ class OwnPods:
         """Pods of earlier attempts that still hold resources."""
         return tuple(pod for pod in self.own if pod.is_live and (pod.attempt is None or pod.attempt < attempt))
 
+    def outlived(self, held: Booking) -> tuple[Pod, ...]:
+        """Pods of the booking's attempt in whose place is another one, or is to be: their nodes are lost."""
+        places = {at: share.lost for at, share in enumerate(held.shares)}
+        return tuple(
+            pod
+            for pod in self.own
+            if pod.child is not None
+            and pod.child.attempt == held.attempt
+            and places.get(held.position(pod.child), True)
+        )
+
     @property
     def live(self) -> tuple[Pod, ...]:
         """Pods that still hold resources, those being deleted included."""

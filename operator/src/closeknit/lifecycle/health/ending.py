@@ -11,7 +11,7 @@ import msgspec
 from closeknit.api.names import EndReason, EventAction, ExclusionReason, Role, service_name
 from closeknit.api.text.quantity import duration_s
 from closeknit.api.trainingjob import MAX_RESTARTS, Restart
-from closeknit.api.trainingjob_status import Binding, BlamedDevice, Exit
+from closeknit.api.trainingjob_status import Binding, BlamedDevice, Exit, UnfitNode
 from closeknit.cluster.booking.booking import BookingShare
 from closeknit.cluster.node.node import NodeView
 from closeknit.cluster.objects.dra import ResourceClaim
@@ -41,6 +41,7 @@ from closeknit.lifecycle.status.degraded import FIXED, Degradation, degradation
 from closeknit.lifecycle.status.pauses import deleted_at, lasted, later
 from closeknit.lifecycle.status.statuses import NO_FACTS, EndFacts
 from closeknit.lifecycle.swap.kept_shares import kept
+from closeknit.lifecycle.swap.staying_pods import NO_SIDECAR, cannot_stay, farewells
 from closeknit.lifecycle.writes.plan import Delete, Plan
 from closeknit.placement.values.sentences import count
 
@@ -77,9 +78,14 @@ def end(
     ill = ill_devices(attempt)
     again = None if ill else again
     unfit = {**device_health.unfit(ill), **unfit}
-    if again is None and (ill or reason in SWAPPED):
+    if again is None and (ill or reason in SWAPPED or attempt.is_swapping):
         again = kept(subject.job, attempt.booking.shares, subject.cluster, subject.now, frozenset(unfit))
     seen = avoided_nodes.unfit(unfit, subject.job, subject.cluster, subject.now)
+    if again is not None and lacks is None and any(share.lost for share in again):
+        why = cannot_stay(attempt, again)
+        if not why:
+            return _swap(attempt, reason, message, again, seen, facts)
+        message = message if why == NO_SIDECAR else f"{message}; all its Pods are new, for {why}"
     status = statuses.restarting(
         subject.job,
         subject.now,
@@ -96,6 +102,31 @@ def end(
     gone = {each.name for each in made_by_others}
     left = [each for each in remains(subject, subject.attempt, ended=subject.now).actions if each.name not in gone]
     return subject.plan(status, actions=(*made_by_others, *left, service), notice=notice)
+
+
+def _swap(
+    attempt: Attempt,
+    reason: EndReason,
+    message: str,
+    shares: Sequence[BookingShare],
+    unfit: list[UnfitNode] | None,
+    facts: EndFacts,
+) -> Plan:
+    """The run ends: Pods on lost nodes leave, and the others stay and wait for new ones in their place."""
+    subject = attempt.subject
+    status = statuses.swapping(subject.job, subject.now, reason, message, shares=shares, unfit=unfit, facts=facts)
+    notice = subject.notice(reason, message, action=EventAction.RESTART, warning=True)
+    left = farewells(subject, replace(attempt.booking, shares=tuple(shares)))
+    return subject.plan(status, actions=left, notice=notice)
+
+
+def abandoned(subject: Subject, shares: Sequence[BookingShare], why: str) -> Plan:
+    """Pods that were to stay while others are replaced cannot: the next attempt has new ones. It is the same
+    restart."""
+    status = statuses.abandoned(subject.job, subject.now, shares, why)
+    left = remains(subject, subject.attempt, ended=subject.now).actions
+    service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
+    return subject.plan(status, actions=(*left, service))
 
 
 def is_cordoned(view: NodeView | None) -> bool:

@@ -83,6 +83,8 @@ def restarted(attempt: Attempt) -> Plan | None:
     run = max((report.run for report in reports.values() if report.run is not None), default=0)
     if run <= counted:
         return None
+    if attempt.is_swapping:
+        return _joined_late(attempt, reports, run)
     if (until := _all_told_at(attempt, reports, run)) is not None and subject.now < until:
         return subject.plan(wake_after_s=seconds_until(until, subject.now))
     found = sorted(_failures(attempt, reports, run), key=lambda each: each[0])
@@ -105,6 +107,32 @@ def restarted(attempt: Attempt) -> Plan | None:
         return over(subject, judged.reason, told, charged=True, facts=facts)
     reason = end_reason(symptom)
     return subject.plan(statuses.restarted_in_place(subject.job, subject.now, reason, told, run=run, facts=facts))
+
+
+def joined(attempt: Attempt) -> int | None:
+    """The run that all Pods of the gang have begun together since some have taken the place of others; None before
+    that, and where none has."""
+    placement = attempt.subject.job.status.placement
+    if placement is None or not placement.swapping:
+        return None
+    reports = {pod.name: report for pod in attempt.present if (report := run_report(pod)) is not None}
+    run = max((report.run for report in reports.values() if report.run is not None), default=0)
+    if run <= (placement.run or 0) or _all_told_at(attempt, reports, run) is not None:
+        return None
+    return run
+
+
+def _joined_late(attempt: Attempt, reports: dict[str, RunReport], run: int) -> Plan | None:
+    """That new Pods have begun a run with the others is noted when all of them run; where that takes long, without
+    it, so that what follows is counted as a restart of its own."""
+    subject = attempt.subject
+    if joined(attempt) is None:
+        return None
+    last = max((let_go_at(pod) for pod in attempt.present if _is_in(pod, reports, run)), default=None)
+    until = over_at(last, TOLD_WITHIN, subject.now)
+    if subject.now < until:
+        return None
+    return subject.plan(statuses.swapped(subject.job, subject.now, run))
 
 
 def _all_told_at(attempt: Attempt, reports: dict[str, RunReport], run: int) -> datetime | None:

@@ -87,10 +87,13 @@ class Following(Enum):
     """How a gang starts again."""
 
     IN_PLACE = "in the Pods that it has"
+    WITH_OTHERS = "in the Pods that it has, with new ones on other nodes"
     ON_ITS_GPUS = "with the GPUs that it has"
     ANEW = "wherever it is placed then"
 
 
+_STAYS = frozenset({Following.IN_PLACE, Following.WITH_OTHERS})
+_KEEPS = frozenset({Following.IN_PLACE, Following.ON_ITS_GPUS})
 KEPT_ATTEMPTS = 10  # of status.attempts, as its schema bounds it
 KEPT_BLAMED = 16  # nodes and GPUs of one of them, likewise
 ATTEMPT_MESSAGE_MAX_LENGTH = 1024  # of the message of one of them
@@ -219,15 +222,19 @@ def running(
     verified: Observation,
     lacks: Sequence[Degradation | None],
     launch: Launch,
+    run: int | None = None,
 ) -> TrainingJobStatus:
     """All its Pods run; `lacks` is all that they lack, empty to keep the stored words about that. `launch` counts when
-    they begin to run."""
+    they begin to run. `run`: with the Pods that have taken the place of others, in this run."""
     over = sum(1 for share in shares if share.succeeded)
     ended = f", {over} {'has' if over == 1 else 'have'} ended with exit code 0" if over else ""
     message = f"{len(shares) - over} of {count(len(shares), 'Pod')} {'runs' if len(shares) == 1 else 'run'}{ended}"
     observation = Observation(ConditionType.RUNNING, True, ConditionReason.ALL_PODS_RUNNING, message)
     found = (told for each in lacks for told in _degraded(job, each))
-    changes: dict[str, Any] = {"placement": _with(job, shares), "patient_until": None}
+    placement = _with(job, shares)
+    if placement is not None and run is not None:
+        placement = placement.model_copy(update={"swapping": None, "run": run})
+    changes: dict[str, Any] = {"placement": placement, "patient_until": None}
     if not is_true(job.status.conditions, ConditionType.RUNNING):
         changes["attempts"] = runs_again(job.status, launch, now)
         changes["cost"] = at_run(job.status, job.spec.gpus, now)
@@ -260,9 +267,9 @@ def restarting(
     """The attempt ended, and the next one follows. It takes the shares of `again`, if any, avoids the nodes of `unfit`,
     and lacks `lacks`, if that is new."""
     number = job.status.attempt or 1
-    placement = None if again is None else _with(job, again)
-    if placement is not None and placement.run is not None:
-        placement = placement.model_copy(update={"run": None})  # in new Pods
+    placement = None if again is None else _with(job, [replace(share, replacement=0) for share in again])
+    if placement is not None:
+        placement = placement.model_copy(update={"run": None, "swapping": None})  # in new Pods
     is_whole = placement is not None and placement.lost is None
     if placement is None or not is_whole:
         words = f"attempt {number} ended: {message}"
@@ -318,6 +325,61 @@ def restarted_in_place(
         ),
         **({} if facts.charges is None else {"charges": [timestamp(each) for each in facts.charges]}),
     )
+
+
+def swapping(
+    job: TrainingJob,
+    now: datetime,
+    reason: EndReason,
+    message: str,
+    *,
+    shares: Sequence[BookingShare],
+    unfit: list[UnfitNode] | None,
+    facts: EndFacts,
+) -> TrainingJobStatus:
+    """The run has ended by the loss of nodes. Pods on the others stay, and wait for new ones: the attempt goes on."""
+    placement = _with(job, shares)
+    words = f"attempt {job.status.attempt or 1} has lost nodes: {message}"
+    return _next(
+        job,
+        now,
+        Observation(ConditionType.PLACED, False, ConditionReason.RESTARTING, words),
+        *_not_running(job, reason, message),
+        *_not_degraded(job),
+        restarts=(job.status.restarts or 0) + 1,
+        placement=None if placement is None else placement.model_copy(update={"swapping": True}),
+        pending=None,
+        **_ended(job, now, reason, message, charged=False, unfit=unfit, facts=facts, follows=Following.WITH_OTHERS),
+    )
+
+
+def abandoned(job: StoredJob, now: datetime, shares: Sequence[BookingShare], why: str) -> TrainingJobStatus:
+    """The Pods that were to stay cannot, for this reason: the next attempt has new ones, and holds the same."""
+    placement = _with(job, [replace(share, replacement=0, succeeded=False) for share in shares])
+    if placement is not None:
+        placement = placement.model_copy(update={"swapping": None, "run": None})
+    number = job.status.attempt or 1
+    words = f"all Pods of attempt {number + 1} are new: {why}"
+    observations = (
+        []
+        if is_true(job.status.conditions, ConditionType.PLACED)
+        else [Observation(ConditionType.PLACED, False, ConditionReason.RESTARTING, words)]
+    )
+    return _next(
+        job,
+        now,
+        *observations,
+        Observation(ConditionType.RUNNING, False, ConditionReason.RESTARTING, words),
+        attempt=number + 1,
+        placement=placement,
+    )
+
+
+def swapped(job: StoredJob, now: datetime, run: int) -> TrainingJobStatus:
+    """The gang has begun this run with its new Pods, though not all of them run yet."""
+    placement = job.status.placement
+    done = None if placement is None else placement.model_copy(update={"swapping": None, "run": run})
+    return _next(job, now, placement=done)
 
 
 def holding(job: StoredJob, now: datetime, shares: Sequence[BookingShare], message: str) -> TrainingJobStatus:
@@ -547,9 +609,9 @@ def _ended(
         charged=charged,
         ended=timestamp(now),
         message=stated(message, ATTEMPT_MESSAGE_MAX_LENGTH),
-        in_place=True if follows is Following.IN_PLACE else None,
+        in_place=True if follows in _STAYS else None,
         ran=ran(job.status, fault),
-        phases=None if follows is None else detected(fault, now, is_decided=follows is not Following.ANEW),
+        phases=None if follows is None else detected(fault, now, is_decided=follows in _KEEPS),
         exits=list(facts.exits) or None,
         unfit=unfit,
         blamed=list(facts.blamed[:KEPT_BLAMED]) or None,

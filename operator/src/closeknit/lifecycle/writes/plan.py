@@ -46,6 +46,9 @@ class Stop:
 
     name: str
     uid: str
+    is_replaced: bool = False
+    """Whether another Pod of the attempt has its place: it leaves the attempt's Service, for its kubelet may never
+    confirm its end, and its host name is the other's."""
 
 
 Action = Create | Delete | Stop

@@ -10,7 +10,7 @@ another node of the gang has missed a sign of life nothing is done for UNDECIDED
 replaced with the lost ones where all can be; until then it stays held, for it may be a blip.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -25,9 +25,10 @@ from closeknit.lifecycle.health.ending import SWAPPED
 from closeknit.lifecycle.status.conditions import is_true, moment, timestamp
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.swap.kept_shares import marked
+from closeknit.lifecycle.swap.staying_pods import replacing
 from closeknit.lifecycle.verdict import Book, Hold, Refusal, Wait, WaitCause
 from closeknit.placement.replacement import NONE, Replacement, not_replaced
-from closeknit.placement.values.placement import Placement
+from closeknit.placement.values.placement import Placement, Share
 from closeknit.placement.values.request import NOBODY, Request, request
 from closeknit.placement.values.sentences import count
 from closeknit.scheduling.policy.patience import asked_again_at
@@ -86,11 +87,8 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     until = ended + HELD_FOR
     if whole is not None or not is_between(ended, now, until):
         return Outcome(Hold(tuple(replace(share, lost=True) for share in shares)), is_settled=False)
-    taken = tuple(
-        booked_share(found.shares[position]) if position in found.shares else share
-        for position, share in enumerate(shares)
-    )
-    verdict = Hold(_with_servers(taken, shares), f"{_words(taken, asked)}; it holds the rest until {timestamp(until)}")
+    taken = _taken(job, found.shares, shares)
+    verdict = Hold(taken, f"{_words(taken, asked)}; it holds the rest until {timestamp(until)}")
     if verdict.shares == held.shares:
         return Outcome(verdict, until=asked_again_at(until, away.until), is_settled=False, scene=room.scene)
     after = room.less(room.cluster.with_job(_holding(job, verdict.shares)))
@@ -162,6 +160,14 @@ def _holding(job: TrainingJob, shares: Sequence[BookingShare]) -> TrainingJob:
 
 def _unbooked(job: TrainingJob) -> TrainingJob:
     return job.model_copy(update={"status": job.status.model_copy(update={"placement": None})})
+
+
+def _taken(job: TrainingJob, found: Mapping[int, Share], shares: Sequence[BookingShare]) -> tuple[BookingShare, ...]:
+    """The shares with those that were found for some of the lost ones."""
+    taken = [booked_share(found[at]) if at in found else share for at, share in enumerate(shares)]
+    whole = _with_servers(taken, shares)
+    stay = job.status.placement is not None and job.status.placement.swapping
+    return tuple(map(replacing, shares, whole)) if stay else whole
 
 
 def _with_servers(taken: Sequence[BookingShare], shares: Sequence[BookingShare]) -> tuple[BookingShare, ...]:

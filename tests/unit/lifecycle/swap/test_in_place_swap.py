@@ -1,0 +1,431 @@
+"""A gang that restarts in place and loses a node: its other Pods stay, and a new one replaces that of the lost one."""
+
+import json
+from typing import Any
+
+import pytest
+
+from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER, PendingReason
+from closeknit.api.trainingjob_status import PlacementStatus, State
+from closeknit.cluster.objects.silence import Quiet
+from closeknit.lifecycle.writes.results import Denial, DenialKind
+from scenarios.manifests import training_job
+from scenarios.stories import ended
+from scenarios.story import Story, dra_node, plugin_node
+
+KINDS = pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["plugin", "DRA"])
+TEMPLATE = {"spec": {"containers": [{"name": "trainer", "image": "train", "command": ["train"]}]}}
+FIRST, SECOND, THIRD = (f"train-a1-worker-{index:05d}" for index in range(3))
+
+
+def running(kind: Any = plugin_node, *, nodes: int = 5, gpus: int = 24, image: str = "agent:1", **spec: Any) -> Story:
+    """A gang of whole nodes that can restart in place, and has run for two minutes."""
+    manifests = [each for number in range(1, nodes + 1) for each in kind(f"gpu-{number}")]
+    spec = {"gpus": gpus, "topology": {"gpusPerNode": 8}, "template": TEMPLATE, "restart": {"limit": 2}, **spec}
+    story = Story(*manifests, training_job(spec=spec))
+    story.sidecar_image = image
+    allow(story)
+    story.settle()
+    story.run_all()
+    for pod in story.pods():
+        begins(story, pod, 0)
+    story.settle()
+    assert story.status().state is State.RUNNING
+    story.pass_time(120)
+    story.written.clear()
+    story.notices.clear()
+    return story
+
+
+def allow(story: Story) -> None:
+    for (kind, _, _), found in story.objects.items():
+        if kind == "Node":
+            found["status"]["declaredFeatures"] = ["RestartAllContainersOnContainerExits"]
+
+
+def begins(story: Story, pod: str, run: int, code: int | None = None) -> None:
+    """Its barrier has let a Pod go for this run."""
+    said: dict[str, Any] = {"run": run}
+    if code is not None:
+        said["ended"] = {"code": code, "at": story.now.timestamp() - 2, "was_told": False, "words": ""}
+    at = story.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    state = {"terminated": {"exitCode": 0, "message": json.dumps(said), "finishedAt": at}}
+    _say(story, pod, "Running", state)
+
+
+def waits(story: Story, pod: str) -> None:
+    """Its containers have ended, and its barrier waits."""
+    _say(story, pod, "Pending", {"running": {}})
+
+
+def _say(story: Story, pod: str, phase: str, barrier: dict[str, Any]) -> None:
+    trainer = {"running": {}} if phase == "Running" else {"waiting": {"reason": "PodInitializing"}}
+    states = [{"name": "trainer", "state": trainer}, {"name": SIDECAR_CONTAINER, "state": {"running": {}}}]
+    inits = [{"name": BARRIER_CONTAINER, "state": barrier}]
+    story.change_pod(pod, phase=phase, initContainerStatuses=inits, containerStatuses=states)
+
+
+def fails_at_barrier(story: Story, pod: str) -> None:
+    why = json.dumps({"run": None, "why": "the gang has not come together in 900 s"})
+    state = {"terminated": {"exitCode": 1, "reason": "Error", "message": why}}
+    story.change_pod(pod, phase="Failed", initContainerStatuses=[{"name": BARRIER_CONTAINER, "state": state}])
+
+
+def die(story: Story, *names: str) -> None:
+    """These nodes are silent, and node rank 0's sidecar, where it is alive, misses their Pods."""
+    for node in names:
+        story.lose_node(node)
+        story.silence(node, Quiet.LONG)
+
+
+def placement(story: Story) -> PlacementStatus:
+    found = story.status().placement
+    assert found is not None
+    return found
+
+
+def nodes(story: Story) -> list[str]:
+    return [each.name for each in placement(story).nodes]
+
+
+def joins(story: Story, pod: str) -> None:
+    """The scheduler binds a new Pod, and its barrier waits for the others; these leave their run, and all begin."""
+    story.run_all()
+    for each in story.pods():
+        if each not in story_dead(story):
+            waits(story, each)
+            story.settle()
+    for each in story.pods():
+        if each not in story_dead(story):
+            begins(story, each, (placement(story).run or 0) + 1)
+    assert pod in story.pods()
+    story.settle()
+
+
+def story_dead(story: Story) -> set[str]:
+    return {name for name in story.pods() if story.pod(name)["spec"].get("nodeName") in story.dead}
+
+
+@KINDS
+def test_one_new_pod_takes_the_place_of_the_lost_one_and_the_others_stay(kind: Any) -> None:
+    story = running(kind)
+    before, uids = nodes(story), {name: story.pod(name)["metadata"]["uid"] for name in story.pods()}
+    die(story, before[1])
+    story.settle()
+    (other,) = set(nodes(story)) - set(before)
+    assert nodes(story) == [before[0], other, before[2]]
+    assert story.status().attempt == 1
+    claim = [f"create ResourceClaim {SECOND}-r1"] if kind is dra_node else []
+    pods = [each for each in story.written if not each.startswith("status")]
+    assert sorted(pods) == sorted([f"stop Pod {SECOND}", f"delete Pod {SECOND}", f"create Pod {SECOND}-r1", *claim]), (
+        "and nothing else"
+    )
+    made = story.pod(f"{SECOND}-r1")
+    assert made["spec"]["hostname"] == SECOND
+    assert story.pod(SECOND)["metadata"]["labels"]["closeknit.dev/attempt"] == ""
+    story.pass_time(3)
+    joins(story, f"{SECOND}-r1")
+    status = story.status()
+    assert status.state is State.RUNNING
+    assert (placement(story).run, placement(story).swapping, placement(story).replaced) == (1, None, {"1": 1})
+    assert ended(story) == [(1, "NodeLost", False)]
+    row = status.attempts[-1]
+    assert row.in_place
+    assert row.phases is not None
+    assert None not in (row.phases.detect, row.phases.decide, row.phases.bind, row.phases.start)
+    assert status.restarts == 1
+    assert len([each for each in story.written if each.startswith("status")]) == 3
+    for name, uid in uids.items():
+        assert story.pod(name)["metadata"]["uid"] == uid
+
+
+def test_node_rank_0_is_replaced_likewise_and_the_new_one_knows_who_was_replaced_before() -> None:
+    story = running(nodes=6)
+    die(story, nodes(story)[2])
+    story.settle()
+    story.pass_time(30)
+    joins(story, f"{THIRD}-r1")
+    story.pass_time(1000)
+    die(story, nodes(story)[0])
+    story.settle()
+    made = story.pod(f"{FIRST}-r1")
+    env = {each["name"]: each["value"] for each in made["spec"]["initContainers"][0]["env"]}
+    assert json.loads(env["CLOSEKNIT_GANG_REPLACED"]) == {"0": 1, "2": 1}
+    assert json.loads(env["CLOSEKNIT_GANG"])["replacement"] == 1
+    assert made["spec"]["initContainers"][0]["command"] == ["closeknit-sidecar", "join"]
+    story.pass_time(3)
+    joins(story, f"{FIRST}-r1")
+    assert story.status().state is State.RUNNING
+    assert placement(story).replaced == {"0": 1, "2": 1}
+    assert placement(story).run == 2
+
+
+def test_a_restart_after_a_swap_is_counted_as_any_other() -> None:
+    story = running()
+    die(story, nodes(story)[1])
+    story.settle()
+    joins(story, f"{SECOND}-r1")
+    story.pass_time(120)
+    staying = [FIRST, f"{SECOND}-r1", THIRD]
+    for pod in staying:
+        waits(story, pod)
+        story.settle()
+    for pod in staying:
+        begins(story, pod, 2, 3 if pod == FIRST else None)
+    story.settle()
+    assert ended(story) == [(1, "NodeLost", False), (1, "PodFailed", True)]
+    assert placement(story).run == 2
+    assert story.status().state is State.RUNNING
+
+
+def test_without_the_sidecar_all_pods_are_new() -> None:
+    story = running(image="")
+    die(story, nodes(story)[1])
+    story.settle()
+    assert story.status().attempt == 2
+    assert "create Pod train-a2-worker-00000" in story.written or "stop Pod" in " ".join(story.written)
+    assert placement(story).swapping is None
+
+
+def test_pods_that_stay_wait_while_no_other_node_is_there() -> None:
+    story = running(nodes=3)
+    before = nodes(story)
+    die(story, before[1])
+    story.settle()
+    assert (story.status().attempt, placement(story).lost, placement(story).swapping) == (1, "1", True)
+    pending = story.status().pending
+    assert pending is not None
+    assert pending.reason == PendingReason.NODES_LOST
+    assert {FIRST, THIRD} <= set(story.pods())
+    story.pass_time(300)
+    story.settle()
+    assert {FIRST, THIRD} <= set(story.pods())
+    for manifest in plugin_node("gpu-9"):
+        story.add(manifest)
+    allow(story)
+    story.settle()
+    assert nodes(story) == [before[0], "gpu-9", before[2]]
+    assert f"create Pod {SECOND}-r1" in story.written
+    joins(story, f"{SECOND}-r1")
+    assert (story.status().state, story.status().restarts) == (State.RUNNING, 1)
+    assert "create Pod train-a2-worker-00000" not in story.written
+
+
+def test_after_ten_minutes_all_is_given_back() -> None:
+    story = running(nodes=3)
+    die(story, nodes(story)[1])
+    story.add(training_job("waiting", spec={"gpus": 8}))
+    story.settle()
+    story.pass_time(601)
+    story.settle()
+    story.end_stopped()
+    story.settle()
+    assert story.status().placement is None
+    assert story.status().attempt == 2
+    assert placement_of(story, "waiting") is not None
+    assert story.status().restarts == 1
+
+
+def placement_of(story: Story, name: str) -> PlacementStatus | None:
+    return story.status(name).placement
+
+
+def test_a_second_loss_during_the_swap_is_replaced_too() -> None:
+    story = running(nodes=6)
+    before = nodes(story)
+    die(story, before[1])
+    story.settle()
+    new = nodes(story)[1]
+    story.run_all()  # its Pod is bound, and has not started
+    waits(story, f"{SECOND}-r1")
+    story.settle()
+    story.pass_time(60)
+    die(story, new)
+    story.settle()
+    assert story.status().attempt == 1
+    assert nodes(story)[1] not in {new, before[1]}
+    assert f"create Pod {SECOND}-r2" in story.written
+    joins(story, f"{SECOND}-r2")
+    assert story.status().state is State.RUNNING
+    assert placement(story).replaced == {"1": 2}
+    assert [each for each in story.written if each.startswith("create Pod")] == [
+        f"create Pod {SECOND}-r1",
+        f"create Pod {SECOND}-r2",
+    ]
+
+
+def test_another_node_that_dies_meanwhile_is_replaced_too() -> None:
+    story = running(nodes=6)
+    before = nodes(story)
+    die(story, before[1])
+    story.settle()
+    story.pass_time(60)
+    die(story, before[2])
+    story.settle()
+    assert story.status().attempt == 1
+    assert placement(story).replaced == {"1": 1, "2": 1}
+    assert f"create Pod {THIRD}-r1" in story.written
+    joins(story, f"{SECOND}-r1")
+    assert story.status().state is State.RUNNING
+
+
+@pytest.mark.parametrize("how", ["deleted", "gave up", "gone"])
+def test_where_a_pod_that_stays_ends_all_are_new_and_it_is_the_same_restart(how: str) -> None:
+    story = running(nodes=3)
+    die(story, nodes(story)[1])
+    story.settle()
+    match how:
+        case "deleted":
+            story.mark_deleted(THIRD, grace_s=30)
+        case "gave up":
+            fails_at_barrier(story, THIRD)
+        case "gone":
+            story.remove_pod(THIRD)
+    for manifest in plugin_node("gpu-9"):
+        story.add(manifest)
+    allow(story)
+    story.settle()
+    assert story.status().attempt == 2
+    assert (len(ended(story)), story.status().restarts) == (1, 1)
+    assert placement(story).swapping is None
+    assert placement(story).replaced is None
+    clean(story, 1)
+    assert {f"train-a2-worker-{index:05d}" for index in range(3)} <= set(story.pods())
+
+
+@pytest.mark.parametrize("how", ["deleted", "gave up", "gone"])
+def test_the_same_once_the_new_pod_is_there(how: str) -> None:
+    story = running()
+    die(story, nodes(story)[1])
+    story.settle()
+    story.run_all()
+    match how:
+        case "deleted":
+            story.mark_deleted(THIRD, grace_s=30)
+        case "gave up":
+            fails_at_barrier(story, THIRD)
+        case "gone":
+            story.remove_pod(THIRD)
+    story.settle()
+    assert story.status().attempt == 2
+    assert (ended(story), story.status().restarts) == ([(1, "NodeLost", False)], 1)
+    clean(story, 1)
+    assert {f"train-a2-worker-{index:05d}" for index in range(3)} <= set(story.pods())
+    story.run_all()
+    for index in range(3):
+        begins(story, f"train-a2-worker-{index:05d}", 0)
+    story.settle()
+    assert story.status().state is State.RUNNING
+    assert len(placement(story).nodes) == 3
+
+
+def clean(story: Story, attempt: int) -> None:
+    """The Pods of an attempt that is over end on nodes that are well."""
+    for name in story.pods():
+        if name.startswith(f"train-a{attempt}-") and name not in story_dead(story):
+            story.remove_pod(name)
+    story.settle()
+
+
+def test_a_new_pod_that_somebody_deletes_is_made_again() -> None:
+    story = running()
+    die(story, nodes(story)[1])
+    story.settle()
+    story.run_all()
+    story.remove_pod(f"{SECOND}-r1")
+    story.pass_time(60)
+    story.settle()
+    assert story.status().attempt == 1
+    assert story.written.count(f"create Pod {SECOND}-r1") == 2
+
+
+def test_pods_that_would_be_told_other_settings_today_do_not_stay() -> None:
+    """Another release of the operator, say: sidecars of two releases may not understand each other."""
+    story = running()
+    story.sidecar_image = "agent:2"
+    die(story, nodes(story)[1])
+    story.settle()
+    assert story.status().attempt == 2
+    assert len(ended(story)) == 1
+    clean(story, 1)
+    assert {f"train-a2-worker-{index:05d}" for index in range(3)} <= set(story.pods())
+
+
+def test_where_a_replaced_pod_cannot_leave_the_service_all_are_new_the_next_time() -> None:
+    story = running(nodes=6)
+    story.unstoppable = Denial(DenialKind.FORBIDDEN, 403, "Forbidden", "no")
+    die(story, nodes(story)[1])
+    story.settle()
+    assert story.status().attempt == 2
+
+
+def test_whoever_decides_next_finds_the_same_between_any_two_writes() -> None:
+    """Each write alone, by an operator that has just started."""
+    story = running()
+    before = nodes(story)
+    die(story, before[1])
+    for _ in range(8):
+        for plan in story.plans():
+            if plan.writes:
+                story.write(plan)
+                break
+        story.answers.clear()
+    assert story.status().attempt == 1
+    assert f"{SECOND}-r1" in story.pods()
+    assert story.written.count(f"create Pod {SECOND}-r1") == 1
+    joins(story, f"{SECOND}-r1")
+    assert story.status().state is State.RUNNING
+
+
+def test_nobody_gets_what_the_gang_holds_meanwhile() -> None:
+    story = running(nodes=3)
+    story.add(training_job("waiting", spec={"gpus": 8}))
+    story.settle()
+    die(story, nodes(story)[1])
+    for number in range(12):
+        if number == 6:
+            for manifest in plugin_node("gpu-9"):
+                story.add(manifest)
+            allow(story)
+        story.write_once()
+        assert placement_of(story, "waiting") is None
+    story.settle()
+    assert nodes(story)[1] == "gpu-9"
+
+
+def test_a_drained_node_is_replaced_and_its_pod_keeps_its_log() -> None:
+    story = running()
+    node = nodes(story)[1]
+    story.objects["Node", "", node]["spec"]["unschedulable"] = True
+    story.objects["Node", "", node]["spec"]["taints"] = [
+        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    ]
+    story.mark_deleted(SECOND, grace_s=30)
+    story.settle()
+    assert story.status().attempt == 1
+    assert f"create Pod {SECOND}-r1" in story.written
+    assert nodes(story)[1] != node
+    story.remove_pod(SECOND)
+    joins(story, f"{SECOND}-r1")
+    assert story.status().state is State.RUNNING
+    assert ended(story)[0][2] is False
+
+
+def test_the_job_is_suspended_during_a_swap() -> None:
+    story = running(nodes=3)
+    die(story, nodes(story)[1])
+    story.settle()
+    story.edit_job(suspend=True)
+    story.settle()
+    for name in story.pods():
+        if name not in story_dead(story):
+            story.remove_pod(name)
+    story.settle()
+    assert story.status().placement is None
+    story.edit_job(suspend=False)
+    for manifest in plugin_node("gpu-9"):
+        story.add(manifest)
+    allow(story)
+    story.settle()
+    assert placement(story).swapping is None
+    assert f"train-a{story.status().attempt}-worker-00000" in story.pods()
