@@ -114,8 +114,8 @@ class Life:
     def _events(self) -> Sequence[Callable[[], None]]:
         return (
             self._submit, self._submit, self._run, self._end, self._remove, self._foreign, self._edit, self._sicken,
-            self._blame, self._wait, self._forbid, self._terminate, self._terminate, self._lose, self._refuse, self._store,
-            self._store,
+            self._blame, self._wait, self._forbid, self._terminate, self._terminate, self._lose, self._refuse,
+            self._store, self._store,
         )  # fmt: skip
 
     def decide(
