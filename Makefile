@@ -92,6 +92,10 @@ generate: environment ## Write crds/, the chart's copies, tables and dashboards,
 privileges: control-plane ## Ask the API server what each identity may do, and write it to docs/security.md
 	@$(HARNESS) harness.privileges
 
+.PHONY: pictures
+pictures: control-plane ## Draw the dashboards from a real Prometheus under load (5 min), into docs/pictures
+	@$(HARNESS) harness.dashboard_pictures
+
 .PHONY: bench-scale
 bench-scale: environment ## One decision and one event on 5,000 and on 40,000 nodes: one JSON line
 	@PYTHONPATH=tests $(RUN) python -m bench.scale

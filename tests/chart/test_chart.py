@@ -121,6 +121,14 @@ def test_replicas_elect_a_leader_are_spread_and_drained_one_at_a_time(helm_progr
     assert "--leader-elect" in alone["template"]["spec"]["containers"][0]["args"]  # the next is there before it ends
 
 
+def test_a_start_is_seen_soon_and_a_busy_moment_is_no_fault(objects: dict[str, Object]) -> None:
+    for name in ("Deployment closeknit-operator", "DaemonSet closeknit-agent"):
+        (container,) = objects[name]["spec"]["template"]["spec"]["containers"]
+        probe = container["readinessProbe"]
+        assert probe["periodSeconds"] <= 2
+        assert probe["periodSeconds"] * probe["failureThreshold"] >= 15
+
+
 def test_crds_can_be_left_to_somebody_else(helm_program: Path) -> None:
     kinds = {each["kind"] for each in render(helm_program, "--set=crds.install=false")}
     assert "CustomResourceDefinition" not in kinds

@@ -320,6 +320,9 @@ def test_alerts_and_dashboards_are_those_of_the_files(helm_program: Path) -> Non
     dashboards = {path.name: path.read_text() for path in (CHART / "files/dashboards").glob("*.json")}
     assert objects.get("ConfigMap closeknit-dashboards", {}).get("data", {}) == dashboards
     assert "PrometheusRule closeknit" not in named(render(helm_program))
+    elsewhere = "--set=metrics.prometheusRule.runbookUrl=https://docs.example.com/runbook"
+    (rule, *_) = named(render(helm_program, known, elsewhere))["PrometheusRule closeknit"]["spec"]["groups"][0]["rules"]
+    assert rule["annotations"]["runbook_url"] == "https://docs.example.com/runbook#closeknitnoleader"
 
 
 def test_helm_3_does_and_says_the_same(helm_program: Path, tmp_path: Path) -> None:

@@ -22,16 +22,24 @@ AFTER_DEATH_S, AFTER_RELEASE_S = 20.0, 3.0
 STOPPED_S = 20.0  # longer than anybody waits for a Lease
 # Enough that its making can be met halfway: 48 creates, 16 at a time.
 LARGE = 48
+LARGEST = 512  # with --long
 serials = itertools.count()
 
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Replicas]:
     with replicas() as bed:
-        bed.cluster.apply(*(each for number in range(LARGE) for each in machine(f"more-{number:02}")))
-        bed.port = bed.leader()
-        bed.cluster.wait_for(lambda: bed.metric("closeknit_gpus", state="free") >= 8 * LARGE, "the nodes to be seen")
+        add_machines(bed, LARGE)
         yield bed
+
+
+def add_machines(bed: Replicas, count: int) -> None:
+    """Until there are so many whole nodes of one kind, and the leader has seen them."""
+    nodes = (each["metadata"]["name"] for each in bed.cluster.get("nodes")["items"])
+    there = sum(1 for name in nodes if name.startswith("more-"))
+    bed.cluster.apply(*(each for number in range(there, count) for each in machine(f"more-{number:03}")))
+    bed.port = bed.leader()
+    bed.cluster.wait_for(lambda: bed.metric("closeknit_gpus", state="free") >= 8 * count, "the nodes to be seen", 60)
 
 
 def machine(name: str) -> Iterator[dict[str, Any]]:
@@ -41,9 +49,9 @@ def machine(name: str) -> Iterator[dict[str, Any]]:
     yield {"apiVersion": API_VERSION, "kind": "NodeTopology", "metadata": {"name": name}, "spec": spec.wire()}
 
 
-def half_made(bed: Replicas) -> None:
+def half_made(bed: Replicas, nodes: int = LARGE, **spec: Any) -> None:
     """Submits a large gang, and returns as soon as some of its Pods are there."""
-    bed.submit("train-0", gpus=8 * LARGE, gpu={"products": ["NVIDIA-H100-80GB-HBM3"]})
+    bed.submit("train-0", gpus=8 * nodes, gpu={"products": ["NVIDIA-H100-80GB-HBM3"]}, **spec)
     until = time.monotonic() + 30
     while not bed.names("pods"):  # without a pause
         assert time.monotonic() < until, "no Pod is made"
@@ -55,7 +63,7 @@ def bed(pair: Replicas) -> Iterator[Replicas]:
     yield pair
     pair.cluster.delete("trainingjobs", namespace=pair.namespace)
     pair.cluster.delete("namespace", pair.namespace)
-    pair.cluster.wait_for(lambda: not pair.live_pods(), "the story's Pods to be gone")
+    pair.cluster.wait_for(lambda: not pair.live_pods(), "the story's Pods to be gone", 120)
 
 
 def is_well(bed: Replicas, jobs: int) -> None:
@@ -154,3 +162,50 @@ def test_gangs_come_through_whatever_happens_to_their_leader(bed: Replicas, mome
     jobs = [each for each in bed.all("trainingjobs") if each["metadata"]["name"] in {"train-1", "train-2"}]
     pods = [each for each in bed.all("pods") if each["metadata"]["labels"]["closeknit.dev/job"] != "train-0"]
     assert complaints(bed.writes(), jobs, pods) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+@pytest.mark.parametrize("phase", ["starts", "restarts", "runs", "ends"])
+def test_a_gang_of_512_comes_through_whatever_happens_to_its_leader(
+    bed: Replicas, phase: str, how: signal.Signals
+) -> None:
+    """At a random moment of its life: killed, or stopped for longer than its Lease."""
+    chance = random.Random(f"{phase} {how.name}")  # noqa: S311 - to be repeated
+    add_machines(bed, LARGEST)
+    half_made(bed, LARGEST, restart={"limit": 3})
+    if phase != "starts":
+        wait_for_all(bed, "Running")
+    match phase:
+        case "starts":
+            time.sleep(chance.uniform(0.0, 1.0))
+        case "runs":
+            time.sleep(chance.uniform(0.0, 2.0))
+        case "restarts":
+            bed.finish(f"train-0-a1-worker-{chance.randrange(LARGEST):05}", "fail")
+            time.sleep(chance.uniform(0.0, 10.0))
+        case "ends":
+            exits = ("--all", "harness.closeknit.dev/exit=succeed", f"--namespace={bed.namespace}")
+            bed.cluster.kubectl("annotate", "pods", *exits)
+    port, pid = bed.hurt_leader(how)
+    if how is signal.SIGSTOP:
+        time.sleep(STOPPED_S)
+        os.kill(pid, signal.SIGCONT)
+    bed.replace(port)
+    wait_for_all(bed, "Succeeded" if phase == "ends" else "Running", attempt=2 if phase == "restarts" else 1)
+    bed.submit("last", gpus=8 * 2 * LARGEST)
+    bed.cluster.wait_for(lambda: bed.job("last")["status"].get("pending"), "a word to the last", 60)
+    bed.cluster.wait_for(lambda: any(event.name == "last" for event in bed.writes()), "the audit log")
+    bed.delete("trainingjob", "last")
+    jobs = [each for each in bed.all("trainingjobs") if each["metadata"]["name"] == "train-0" and phase != "ends"]
+    assert complaints(bed.writes(), jobs, bed.all("pods")) == []
+
+
+def wait_for_all(bed: Replicas, state: str, attempt: int = 1) -> None:
+    """Until a large gang is in this state, in this attempt."""
+
+    def is_so() -> bool:
+        status = bed.job("train-0")["status"]
+        return (status.get("state"), status.get("attempt")) == (state, attempt)
+
+    bed.cluster.wait_for(is_so, f"the gang to be {state} in attempt {attempt}", 240)

@@ -10,22 +10,29 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import msgspec
 import pytest
 
-from harness.chart import CHART, NAMESPACE
+from harness.build import ensure_built
+from harness.chart import CHART, NAMESPACE, render
 from harness.dashboards import BOARDS
 from harness.install import OPERATOR, free_port, start_operator
 from harness.local_cluster import is_running
 from harness.machines import AGENT_SERVICE_ACCOUNT, agent_pod_name
+from harness.metrics_page import PAGE as METRICS_PAGE
 from harness.operator_bed import ON_DRA, ON_PLUGIN, ON_PLUGIN_PROFILE, Bed, status_of, unverified
 from harness.prometheus import NoPrometheus, Programs, Prometheus, bring, running
 from harness.replicas import OPTIONS
 
 PROGRAMS = Path(sys.executable).parent
 SHOWN_WITHIN_S = 40
+# Of a gang on two nodes, of the node that has an agent here, or of a sum over ranks.
+RANKS = ({str(rank) for rank in range(16)}, {str(rank) for rank in range(8)}, {None})
 VARIABLES = {"$__rate_interval": "5m", "$namespace": "{namespace}", "$job": "plugin", "$node": "gpu-1"}
 
 
@@ -89,17 +96,22 @@ def token(bed: Bed, name: str, *, may_read: bool) -> str:
     return bed.cluster.kubectl("create", "token", name, where).strip()
 
 
-def configuration(folder: Path, ports: dict[str, int], scraper: str, stranger: str) -> Path:
-    """As the chart's ServiceMonitor comes to."""
+def configuration(folder: Path, ports: dict[str, int], exporter: int, scraper: str, stranger: str) -> Path:
+    """As the chart's ServiceMonitor comes to, for a Prometheus whose own token is in a file."""
     (folder / "scraper").write_text(scraper)
     (folder / "stranger").write_text(stranger)
     targets = [f"127.0.0.1:{port}" for port in ports.values()]
+    rendered = render(ensure_built().helm, "--set=metrics.serviceMonitor.enabled=true")
+    monitors = [each["spec"]["endpoints"][0] for each in rendered if each["kind"] == "ServiceMonitor"]
+    assert len(monitors) == 2 and monitors[0] == monitors[1]
+    endpoint = monitors[0]
+    assert endpoint["tlsConfig"] == {"insecureSkipVerify": True}
 
-    def job(name: str, scheme: str, credentials: str, targets: list[str]) -> dict[str, object]:
+    def job(name: str, credentials: str, targets: list[str], scheme: str = endpoint["scheme"]) -> dict[str, object]:
         return {
             "job_name": name,
             "scheme": scheme,
-            "honor_labels": True,
+            "honor_labels": endpoint["honorLabels"],
             "tls_config": {"insecure_skip_verify": True},
             "authorization": {"credentials_file": str(folder / credentials)},
             "static_configs": [{"targets": targets}],
@@ -109,14 +121,48 @@ def configuration(folder: Path, ports: dict[str, int], scraper: str, stranger: s
         "global": {"scrape_interval": "1s", "evaluation_interval": "2s"},
         "rule_files": [str(CHART / "files/rules/*.yaml")],
         "scrape_configs": [
-            job("closeknit", "https", "scraper", targets),
-            job("stranger", "https", "stranger", targets[:1]),
-            job("plain", "http", "scraper", targets[:1]),
+            job("closeknit", "scraper", targets),
+            job("stranger", "stranger", targets[:1]),
+            job("plain", "scraper", targets[:1], "http"),
+            {"job_name": "dcgm-exporter", "static_configs": [{"targets": [f"127.0.0.1:{exporter}"]}]},
         ],
     }
     path = folder / "prometheus.yaml"
     path.write_bytes(msgspec.json.encode(written))
     return path
+
+
+@contextmanager
+def dcgm_exporter(bed: Bed) -> Iterator[int]:
+    """The port of what stands for dcgm-exporter: the load of each GPU of the cluster, by its labels for it."""
+    lines = ["# TYPE DCGM_FI_DEV_GPU_UTIL gauge"]
+    for topology in bed.cluster.get("nodetopologies")["items"]:
+        node = topology["metadata"]["name"]
+        for gpu in topology["spec"]["gpus"]:
+            labels = f'gpu="{gpu["index"]}",UUID="{gpu["uuid"]}",device="nvidia{gpu["index"]}",Hostname="{node}"'
+            lines.append(f"DCGM_FI_DEV_GPU_UTIL{{{labels}}} 3")
+    text = "\n".join((*lines, "")).encode()
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+def joins() -> list[str]:
+    """The queries of docs/reference/metrics.md."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", METRICS_PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    return [text for language, text in blocks if not language]
 
 
 def load(bed: Bed) -> None:
@@ -153,7 +199,10 @@ def test_every_query_of_the_dashboards_has_an_answer_and_replicas_count_once(
 ) -> None:
     began = time.monotonic()
     scraper, stranger = token(bed, "scraper", may_read=True), token(bed, "stranger", may_read=False)
-    with running(programs, configuration(tmp_path, ports, scraper, stranger)) as prometheus:
+    with (
+        dcgm_exporter(bed) as exporter,
+        running(programs, configuration(tmp_path, ports, exporter, scraper, stranger)) as prometheus,
+    ):
         shown = 'closeknit_placement_domains_count{level="rack"}'  # by the leader, once it knows the racks
         bed.cluster.wait_for(lambda: prometheus.query(shown) or None, "the first gauges", SHOWN_WITHIN_S)
         load(bed)
@@ -170,13 +219,16 @@ def test_every_query_of_the_dashboards_has_an_answer_and_replicas_count_once(
             (bed.namespace, "plugin", "16"),
             (bed.namespace, "claims", "16"),
         }
-        joined = prometheus.query("closeknit_gpu_power_watts * on (uuid) group_left (job, rank) closeknit_rank_info")
-        assert {each["metric"]["rank"] for each in joined} == {str(rank) for rank in range(8)}
+        for query in joins():
+            for job in ("plugin", "claims"):  # however they got their GPUs
+                ours = query.replace('"team-a"', f'"{bed.namespace}"').replace('"train"', f'"{job}"')
+                assert {each["metric"].get("rank") for each in prometheus.query(ours)} in RANKS, ours
         errors = prometheus.get("targets")["activeTargets"]
         assert {(each["labels"]["job"], _code(each["lastError"])) for each in errors} == {
             ("closeknit", ""),
             ("stranger", "403"),
             ("plain", "EOF"),
+            ("dcgm-exporter", ""),
         }
         rules = [rule for group in prometheus.get("rules")["groups"] for rule in group["rules"]]
         assert len(rules) > 20

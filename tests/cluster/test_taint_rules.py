@@ -2,15 +2,22 @@
 not. Elsewhere the API server serves none, as is usual: see test_plan_agrees.py.
 """
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from harness.operator_bed import Bed
+from harness.api_writer import Login
+from harness.chart import render
+from harness.install import start_operator
+from harness.local_cluster import is_running
+from harness.operator_bed import DRA_NODES, USER, Bed
 
 ONE: dict[str, Any] = {"gpus": 1, "gpu": {"binding": "DRA"}}
+MANAGED_BY = "app.kubernetes.io/managed-by"
 TOLD_AFTER_S = 1.0  # its watches rest up to a tenth of a second, and two tests share the machine
 
 
@@ -65,3 +72,45 @@ def test_a_node_of_which_a_rule_taints_everything_is_told_as_unhealthy(bed: Bed,
     assert "gpu-3 (Unhealthy: none of its 8 GPUs is healthy), gpu-4 (Unhealthy: " in message
     bed.cluster.delete("devicetaintrules", fence.pop())
     assert given(bed, "train")[0] == "gpu-4"
+
+
+def test_the_operator_taints_a_gpu_that_its_agent_calls_unhealthy_and_nothing_else(bed: Bed) -> None:
+    """With the rights that the chart gives for it, and the policy around them."""
+    cluster, node = bed.cluster, DRA_NODES[0]
+    rendered = render(cluster.binaries.helm, "--set=operator.deviceTaints=NoSchedule")
+    named = {"closeknit-operator", "closeknit-operator-devicetaintrules"}
+    kinds = {"ClusterRole", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    cluster.apply(*(each for each in rendered if each["kind"] in kinds and each["metadata"]["name"] in named))
+
+    def say(*states: dict[str, Any]) -> None:
+        said = cluster.writer.patch("nodetopology", node, {"status": {"gpus": list(states)}}, subresource="status")
+        assert said.refusal == ""
+
+    def rules() -> list[dict[str, Any]]:
+        found = cluster.get("devicetaintrules")["items"]
+        ours = (each for each in found if each["metadata"].get("labels", {}).get(MANAGED_BY) == "closeknit")
+        return [each["spec"] for each in ours]
+
+    say({"index": 2, "state": "Unhealthy", "reasons": ["XID79"]})
+    os.kill(bed.pid, signal.SIGKILL)
+    cluster.wait_for(lambda: not is_running(bed.pid), "the operator to end")
+    bed.pid = start_operator(cluster, bed.port, *bed.options, "--device-taints=NoSchedule")
+    try:
+        cluster.wait_for(rules, "the rule", 60)
+        ((selector, taint),) = [(each["deviceSelector"], each["taint"]) for each in rules()]
+        assert (selector["driver"], selector["pool"]) == ("gpu.nvidia.com", node)
+        assert (taint["key"], taint["value"], taint["effect"]) == ("closeknit.dev/unhealthy", "XID79", "NoSchedule")
+        kept = {"key": "closeknit.dev/unhealthy", "effect": "NoSchedule"}
+        for wrong in ({**kept, "key": "example.com/broken"}, {**kept, "effect": "NoExecute"}):
+            rule = {"apiVersion": "resource.k8s.io/v1beta2", "kind": "DeviceTaintRule", "metadata": {"name": "wrong"}}
+            spec = {"deviceSelector": {"driver": "gpu.nvidia.com", "pool": node, "device": "gpu-0"}, "taint": wrong}
+            refused = cluster.writer.create({**rule, "spec": spec}, login=Login(USER), dry_run=True).refusal
+            assert "the operator taints single GPUs of gpu.nvidia.com with closeknit.dev/unhealthy" in refused
+        say()
+        cluster.wait_for(lambda: not rules(), "the rule to be taken back", 90)
+    finally:
+        say()
+        bed.restart()
+        for name in sorted(named - {"closeknit-operator"}):
+            cluster.delete("validatingadmissionpolicybinding", name)
+            cluster.delete("validatingadmissionpolicy", name)

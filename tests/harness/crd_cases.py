@@ -80,6 +80,10 @@ WINDOW_WORDS = (
     "restart.window is from 1m to 8760h: a restart takes seconds, and within a shorter window no second one could be "
     "counted; leave it out for 24h"
 )
+STALL_WORDS = (
+    "restart.stallDeadline is from 10s to 8760h: progress is looked for every few seconds, and by a shorter one every "
+    "run would hang; 30m is usual, and longer than a checkpoint takes"
+)
 RULES_DISAGREE_WORDS = (
     "restart.rules name one exit code with two different actions; keep it in the rule that you mean, and take it out "
     "of the others"
@@ -242,6 +246,20 @@ CASES = (
     job("a window of hours, minutes and seconds is accepted", restart={"limit": 1, "window": "1h30m1s"}),
     job("a window of nothing is refused", "spec.restart.window", WINDOW_WORDS, restart={"window": "0s"}),
     job("a window shorter than a restart is refused", "spec.restart.window", WINDOW_WORDS, restart={"window": "59s"}),
+    job("the shortest deadline of progress is accepted", restart={"stallDeadline": "10s"}),
+    job("a deadline of no time is refused", "spec.restart.stallDeadline", STALL_WORDS, restart={"stallDeadline": "0s"}),
+    job(
+        "a deadline shorter than a look is refused",
+        "spec.restart.stallDeadline",
+        STALL_WORDS,
+        restart={"stallDeadline": "9s"},
+    ),
+    job(
+        "a deadline of progress longer than a year is refused",
+        "spec.restart.stallDeadline",
+        STALL_WORDS,
+        restart={"stallDeadline": "8760h1s"},
+    ),
     job("a window longer than a year is refused", "spec.restart.window", WINDOW_WORDS, restart={"window": "8760h1s"}),
     job(
         "a window beyond what a duration holds is refused",

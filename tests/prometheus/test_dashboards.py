@@ -2,9 +2,11 @@
 
 import json
 import re
+from html import escape
 
 import pytest
 
+from harness.dashboard_pictures import PICTURES, file_of
 from harness.dashboards import BOARDS, FOLDER, Board, built
 from harness.metrics_page import of_an_agent, of_the_operator
 
@@ -44,6 +46,17 @@ ONLY_FOR_ALERTS = {
 
 def _expressions(board: Board) -> list[str]:
     return [query.expression for row in board.rows for plot in row.plots for query in plot.queries]
+
+
+def test_each_row_is_shown_and_no_picture_is_left_over() -> None:
+    page = (PICTURES.parent / "dashboards.md").read_text()
+    files = [file_of(board, row) for board in BOARDS for row in board.rows]
+    assert sorted(PICTURES.glob("dashboard-*.svg")) == sorted(files)
+    assert all(f"](pictures/{file.name})" in page for file in files)
+    for board in BOARDS:
+        for row in board.rows:
+            drawn = file_of(board, row).read_text()
+            assert all(f">{escape(plot.title)}<" in drawn for plot in row.plots), "run make pictures"
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)

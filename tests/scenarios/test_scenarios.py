@@ -94,6 +94,10 @@ def test_what_keeps_a_gang_from_being_made_is_told_as_its_file_says(file: Path) 
 def test_what_follows_the_end_of_a_run_is_as_its_file_says(file: Path) -> None:
     scenario = yaml.safe_load(file.read_text())
     story = Story(*chain.from_iterable(map(plugin_node, scenario["nodes"])), training_job(spec=scenario["job"]))
+    if scenario.get("sidecar"):  # its gang can restart in place
+        story.sidecar_image = "closeknit/agent:1"
+        for name in scenario["nodes"]:
+            story.objects["Node", "", name]["status"]["declaredFeatures"] = ["RestartAllContainersOnContainerExits"]
     for run in scenario["runs"]:
         ran(story, **run)
     if scenario["expect"] == "gone":
@@ -101,7 +105,9 @@ def test_what_follows_the_end_of_a_run_is_as_its_file_says(file: Path) -> None:
         return
     status = story.status()
     expected = {"state": status.state, "ends": ends(status), "message": status.attempts[-1].message}
-    assert expected | ({"nodes": places(status)} if places(status) else {}) == scenario["expect"]
+    expected |= {"nodes": places(status)} if places(status) else {}
+    expected |= {"pods": story.pods()} if "pods" in scenario["expect"] else {}
+    assert expected == scenario["expect"]
 
 
 def ran(

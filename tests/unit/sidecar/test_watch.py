@@ -530,7 +530,8 @@ def test_a_trainer_that_no_longer_touches_its_file_has_stalled(tmp_path: Path) -
 
 @pytest.mark.parametrize("follows", [False, True])
 def test_the_first_touch_is_told_once_in_a_run_that_follows_another(tmp_path: Path, follows: bool) -> None:
-    pod = Pod(tmp_path / "0", 0, 1, free_port(), stallSeconds=60, **dict[str, Any](firstStep=True if follows else None))
+    more: dict[str, Any] = {"firstStep": True} if follows else {}
+    pod = Pod(tmp_path / "0", 0, 1, free_port(), stallSeconds=60, **more)
     pod.start()
     assert pod.run == 0
     (pod.folder / "progress").touch()

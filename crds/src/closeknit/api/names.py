@@ -26,9 +26,11 @@ ATTEMPT_LABEL = f"{GROUP}/attempt"  # number of the attempt, from 1
 ROLE_LABEL = f"{GROUP}/role"  # a Role
 INDEX_LABEL = f"{GROUP}/index"  # of the Pod within its role, from 0; of workers the node rank
 GPUS_ANNOTATION = f"{GROUP}/gpus"  # uuids of the GPUs it was made for, in local-rank order: for people, never read
+SETTINGS_ANNOTATION = f"{GROUP}/settings"  # digest of what its containers are told, where it restarts in place
+# The taint of a DeviceTaintRule of ours: others then keep away from a GPU that its node's agent calls unhealthy.
+UNHEALTHY_TAINT = f"{GROUP}/unhealthy"
 # On a NodeTopology, by an administrator: runs that ended there until this time are no evidence against it.
 LEMON_CLEARED_ANNOTATION = f"{GROUP}/lemon-cleared"
-SETTINGS_ANNOTATION = f"{GROUP}/settings"  # digest of what its containers are told, where it restarts in place
 # On namespaces, by an administrator: the chart's admission policy takes any template there.
 UNRESTRICTED_TEMPLATES_LABEL = f"{GROUP}/unrestricted-templates"
 

@@ -44,6 +44,11 @@ WINDOW_MESSAGE = (
     f"restart.window is from {LEAST_WINDOW} to {MOST_WINDOW}: a restart takes seconds, and within a shorter window no "
     "second one could be counted; leave it out for 24h"
 )
+LEAST_STALL = "10s"
+STALL_MESSAGE = (
+    f"restart.stallDeadline is from {LEAST_STALL} to {MOST_WINDOW}: progress is looked for every few seconds, and by a "
+    "shorter one every run would hang; 30m is usual, and longer than a checkpoint takes"
+)
 RULES_DISAGREE_MESSAGE = (
     "restart.rules name one exit code with two different actions; keep it in the rule that you mean, and take it out "
     "of the others"
@@ -135,9 +140,12 @@ Bytes = Annotated[float, Field(ge=0, le=1_000_000)]
 
 def is_window(text: str) -> bool:
     """Whether the duration is one that restarts may be counted in."""
-    if not re.fullmatch(WINDOW_PATTERN, text):
-        return False
-    return duration_s(LEAST_WINDOW) <= duration_s(text) <= duration_s(MOST_WINDOW)
+    return _is_from(LEAST_WINDOW, text)
+
+
+def _is_from(least: str, text: str) -> bool:
+    """Whether the duration is from that one to a year."""
+    return bool(re.fullmatch(WINDOW_PATTERN, text)) and duration_s(least) <= duration_s(text) <= duration_s(MOST_WINDOW)
 
 
 class Traffic(Wire):
@@ -413,7 +421,7 @@ class Restart(Wire):
     stall_deadline: Duration | None = None
     """Time without progress after which the job counts as hung: without a collective by NCCL while a rank is behind the
     others, or without a touch of the file that CLOSEKNIT_PROGRESS_FILE names in the trainer, once it has touched it.
-    Default 8m by NCCL, and never by the file."""
+    From 10s to 8760h. Default 8m by NCCL, and never by the file."""
     on_hang: OnHang = OnHang.WARN
     """Warn or Restart: what a hang does to the job. Default Warn."""
     rules: Annotated[list[RestartRule], Field(max_length=16)] = []
@@ -424,6 +432,8 @@ class Restart(Wire):
         """The first of its fields that contradicts another or cannot be met, and why; None for sound ones."""
         if not is_window(self.window):
             return "window", WINDOW_MESSAGE
+        if self.stall_deadline is not None and not _is_from(LEAST_STALL, self.stall_deadline):
+            return "stallDeadline", STALL_MESSAGE
         actions: dict[int, RestartAction] = {}
         for rule in self.rules:
             if any(actions.setdefault(code, rule.action) is not rule.action for code in rule.exit_codes):

@@ -67,6 +67,8 @@ class NodeAssignment(Wire):
     """DRA, WholeNode or BestEffort."""
     topology_generation: Annotated[int, Field(ge=0)]
     """metadata.generation of the NodeTopology that the indexes speak of."""
+    gpu_digest: Annotated[str, StringConstraints(max_length=16)] | None = None
+    """Digest of the UUIDs of these GPUs in this order: by it the indexes still hold after another generation."""
     actual: Actual | None = None
     """Whether the Pod really got these GPUs: Verified, Mismatch or Unknown."""
 
@@ -149,8 +151,6 @@ class PlacementStatus(Wire):
     lost: Annotated[str, StringConstraints(max_length=65536, pattern=_RANGES)] | None = None
     """Positions, counted alike, whose nodes are lost: nothing is held on these, and the job waits for others in their
     place while it holds the rest."""
-    spares: Annotated[list[NodeAssignment], Field(max_length=MAX_SPARES)] | None = None
-    """Nodes that are held to take the place of lost ones: without ranks and Pods."""
     replaced: (
         Annotated[dict[str, Annotated[int, Field(ge=1, le=MAX_REPLACEMENTS)]], Field(max_length=MAX_REPLACED)] | None
     ) = None
@@ -158,6 +158,8 @@ class PlacementStatus(Wire):
     part of that one's name. Positions without any are left out."""
     swapping: bool | None = None
     """True while Pods of lost nodes are replaced, and the others of the attempt stay and wait for them."""
+    spares: Annotated[list[NodeAssignment], Field(max_length=MAX_SPARES)] | None = None
+    """Nodes that are held to take the place of lost ones: without ranks and Pods."""
     parameter_servers: Annotated[list[ParameterServerAssignment], Field(max_length=1024)] | None = None
     """Nodes of the parameter servers, which are nodes of the gang."""
     run: Annotated[int, Field(ge=0)] | None = None

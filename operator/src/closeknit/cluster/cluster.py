@@ -22,7 +22,7 @@ from closeknit.cluster.node.slice_pools import uuid_of
 from closeknit.cluster.node.users import GpuUser
 from closeknit.cluster.node.view import node_view
 from closeknit.cluster.objects.agent_report import AgentReport, ReportedAllocation
-from closeknit.cluster.objects.dra import ResourceClaim
+from closeknit.cluster.objects.dra import DeviceTaintRule, ResourceClaim
 from closeknit.cluster.objects.node_objects import DeviceClass
 from closeknit.cluster.objects.pod_requests import Amounts
 from closeknit.cluster.objects.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
@@ -36,6 +36,7 @@ from closeknit.cluster.store.indexes import (
     CLAIMS,
     CLAIMS_OF,
     DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
     INVALID_JOBS,
     JOBS,
     NIC_SLICES_OF_POOL,
@@ -46,6 +47,7 @@ from closeknit.cluster.store.indexes import (
     RUN_ENDS,
     SLICES,
     SLICES_OF_POOL,
+    SLICES_ON,
     STORAGE_CLASSES,
     TOPOLOGIES,
     VOLUME_CLAIMS,
@@ -56,6 +58,15 @@ from closeknit.cluster.store.next_version import after
 from closeknit.cluster.store.object_tables import ObjectTables
 
 _Pairs = list[tuple[NodeView | None, NodeView | None]]
+
+
+class UnhealthyDevice(NamedTuple):
+    """A GPU as a device of DRA that its node's agent calls unhealthy."""
+
+    pool: str
+    device: str
+    why: str
+    """The reasons that the agent gives, comma-separated; empty without any."""
 
 
 class NodeRecord(NamedTuple):
@@ -324,6 +335,26 @@ class Cluster:
         for name in {**tables.all(RUN_ENDS), **blamed}:
             if (report := reports.get(name)) is not None:
                 yield NodeRecord(report, blamed.get(name, ()))
+
+    def unhealthy_devices(self) -> Iterator[UnhealthyDevice]:
+        """GPUs that their node's agent calls unhealthy, as the devices of their driver's slices, in no order."""
+        tables = self._tables
+        for name, report in tables.all(REPORTS).items():
+            if not report.unhealthy or report.machine is None:
+                continue
+            ill = {
+                gpu.uuid: report.unhealthy[gpu.index] for gpu in report.machine.gpus if gpu.index in report.unhealthy
+            }
+            for part in tables.under(SLICES_ON, name):
+                for device in part.devices:
+                    if device.whole and device.uuid and device.uuid in ill:
+                        yield UnhealthyDevice(part.pool, device.name, ill[device.uuid])
+
+    @property
+    def own_taint_rules(self) -> tuple[DeviceTaintRule, ...]:
+        """DeviceTaintRules of ours, by name."""
+        found = (rule for rule in self._tables.all(DEVICE_TAINT_RULES).values() if rule.is_ours)
+        return tuple(sorted(found, key=lambda rule: rule.name))
 
     @property
     def forest(self) -> Forest:

@@ -17,6 +17,7 @@ from closeknit.controller.process import Process
 from closeknit.kube.errors import LoginError
 from closeknit.kube.http.http_api import HttpApi
 from closeknit.kube.lease import SENT_WITHIN_S
+from closeknit.lifecycle.device_taints import DeviceTaints
 from closeknit.runtime import logs
 from closeknit.runtime.access import Access
 from closeknit.runtime.address import Address
@@ -69,6 +70,7 @@ async def _run(options: argparse.Namespace) -> None:
             access,
             election,
             sidecar_image=options.sidecar_image,
+            device_taints=DeviceTaints(options.device_taints),
             rank_info_limit=options.rank_info_limit,
             certificate=certificate,
         )
@@ -109,6 +111,13 @@ def _parser() -> argparse.ArgumentParser:
         default="",
         metavar="IMAGE",
         help="image with closeknit-sidecar, by which gangs restart in place; default: none, they restart in new Pods",
+    )
+    parser.add_argument(
+        "--device-taints",
+        choices=[each.value for each in DeviceTaints],
+        default=DeviceTaints.NEVER.value,
+        help="tell others of GPUs that agents call unhealthy by DeviceTaintRules: with the effect None (DryRun), or "
+        "NoSchedule; default %(default)s",
     )
     parser.add_argument(
         "--rank-info-limit",

@@ -23,6 +23,7 @@ from closeknit.controller.vitals import OperatorVitals
 from closeknit.controller.worker import ThreadWorker
 from closeknit.controller.writes.writes import Writes
 from closeknit.kube.api import Api
+from closeknit.lifecycle.device_taints import DeviceTaints, taint_news
 from closeknit.lifecycle.topology_status import lemon_news, silences, topology_news
 from closeknit.placement.fragmentation import fragmentation
 from closeknit.runtime.access import Access
@@ -57,6 +58,7 @@ class Process:
         election: Election | None = None,
         *,
         sidecar_image: str = "",
+        device_taints: DeviceTaints = DeviceTaints.NEVER,
         rank_info_limit: int = LIMIT,
         certificate: Certificate | None = None,
         now: Callable[[], datetime] = utc_now,
@@ -69,6 +71,7 @@ class Process:
         api = MeteredApi(api, self.metrics.count_request)
         self.sight = Sight(api, self.wake, sidecar_image)
         self._rank_info_limit = rank_info_limit
+        self._device_taints = device_taints
         self._worker = ThreadWorker()
         self._now = now
         self.leadership: Leadership = (
@@ -153,8 +156,8 @@ class Process:
             await asyncio.sleep(FRAGMENTATION_S)
 
     async def _tell(self) -> None:
-        """Tells in ClusterTopologies what was found of them, in NodeTopologies which runs ended by their nodes, and in
-        Events which agents are silent: what is news."""
+        """Tells in ClusterTopologies what was found of them, in NodeTopologies which runs ended by their nodes, in
+        DeviceTaintRules which GPUs are unhealthy, and in Events which agents are silent: what is news."""
         seen: Cluster | None = None
         told: set[str] = set()
         await self.loop.begun.wait()
@@ -164,6 +167,7 @@ class Process:
                     news = await self._worker.run(partial(topology_news, cluster, self._now()))
                     silent = await self._worker.run(partial(silences, cluster))
                     lemons = await self._worker.run(partial(lemon_news, cluster, self._now()))
+                    taints = await self._worker.run(partial(taint_news, cluster, self._device_taints))
                 except Exception:  # no decision reads it
                     _log.exception("what is told of the cluster was not found")
                     self.metrics.broken_decisions.inc()
@@ -172,12 +176,15 @@ class Process:
                         await self._writes.tell_topology(each)
                     for lemon in lemons[:EVENTS_PER_LOOK]:
                         await self._writes.tell_lemon(lemon)
+                    await self._writes.taint(taints, EVENTS_PER_LOOK)
                     told &= {notice.name for notice in silent.values()}
                     left = [(node, notice) for node, notice in silent.items() if notice.name not in told]
                     for node, notice in left[:EVENTS_PER_LOOK]:
                         await self._writes.tell_node(node, notice)
                         told.add(notice.name)
-                    is_left = bool(news or lemons) or len(left) > EVENTS_PER_LOOK  # what was refused is found again
+                    is_left = (
+                        bool(news or lemons or taints.missing or taints.gone) or len(left) > EVENTS_PER_LOOK
+                    )  # what was refused is found again
                     seen = None if is_left else cluster
             await asyncio.sleep(TOLD_S)
 

@@ -1,5 +1,6 @@
 """The booking of a job that gets GPUs, and then its children."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -14,6 +15,7 @@ from closeknit.cluster.booking.booking import (
     decoded,
     encoded,
     encoded_spares,
+    gpu_digest,
     names,
     replacements,
     server_share,
@@ -145,7 +147,8 @@ def _booked(
 
 def _swapped(subject: Subject, placement: Placement, booked: PlacementStatus, stored: PlacementStatus) -> Plan | str:
     """The booking of other nodes in place of lost ones, with Pods there; or why all Pods of the gang are to be new."""
-    before, after = decoded(stored), _shares(subject.job, placement)
+    after = _shares(subject.job, placement)
+    before = _left(decoded(stored), after)
     if len(before) != len(after) or not all(map(_is_kept, before, after)):
         return "the whole gang goes elsewhere"
     shares = tuple(map(replacing, before, after))
@@ -168,6 +171,13 @@ def _swapped(subject: Subject, placement: Placement, booked: PlacementStatus, st
         demand=quota_demand(children.manifests, may_be_counted=may_be_counted(subject)),
         actions=(*farewells(subject, booking), *children.actions),
     )
+
+
+def _left(before: Sequence[BookingShare], after: Sequence[BookingShare]) -> tuple[BookingShare, ...]:
+    """The shares of before, lost where their node has none any more: one that is not Ready goes with the lost ones,
+    and is not stored as lost before."""
+    nodes = {share.node for share in after}
+    return tuple(share if share.node in nodes else replace(share, lost=True) for share in before)
 
 
 def _is_kept(before: BookingShare, after: BookingShare) -> bool:
@@ -226,6 +236,7 @@ def booked_share(share: Share) -> BookingShare:
         nics=share.nics,
         rdma_resource=share.rdma_resource,
         topology_generation=share.topology_generation,
+        gpu_digest="" if share.mig_device else gpu_digest(share.uuids),
         mig_device=share.mig_device,
     )
 

@@ -452,3 +452,12 @@ def test_a_first_step_that_cannot_be_is_none_or_held_between_its_neighbours(
     phases = story.status().attempts[-1].phases
     assert phases is not None
     assert phases.first_step == expected
+
+
+def test_a_node_that_is_not_ready_takes_no_blame_once_its_pod_has_begun_the_next_run() -> None:
+    """A blip beside a crash: new Pods on all nodes would be for nothing."""
+    story = started()
+    story.lose_node("gpu-1")
+    restart(story, 1)
+    assert ended(story) == [(1, "PodFailed", True)]
+    assert (run_of(story), story.status().attempt) == (1, 1)

@@ -429,3 +429,131 @@ def test_the_job_is_suspended_during_a_swap() -> None:
     story.settle()
     assert placement(story).swapping is None
     assert f"train-a{story.status().attempt}-worker-00000" in story.pods()
+
+
+def test_where_the_last_pod_tells_late_that_it_runs_it_is_one_write_all_the_same() -> None:
+    """Kubelets of a large gang tell of one run for longer than a barrier takes."""
+    story = running()
+    die(story, nodes(story)[1])
+    story.settle()
+    story.run_all()
+    story.written.clear()
+    for pod in (FIRST, f"{SECOND}-r1", THIRD):
+        begins(story, pod, 1)
+        story.pass_time(8)
+        story.settle()
+    assert story.written == ["status Running"]
+    assert [each.reason for each in story.notices] == ["NodeLost"]
+
+
+def test_a_new_run_that_crashes_at_once_is_counted_apart() -> None:
+    story = running()
+    die(story, nodes(story)[1])
+    story.settle()
+    story.run_all()
+    staying = [FIRST, f"{SECOND}-r1", THIRD]
+    for pod in staying:
+        begins(story, pod, 1)
+    waits(story, FIRST)  # before the operator looks
+    begins(story, FIRST, 1)
+    story.settle()
+    story.pass_time(30)
+    for pod in staying:
+        begins(story, pod, 2, 3 if pod == FIRST else None)
+    story.settle()
+    assert ended(story) == [(1, "NodeLost", False), (1, "PodFailed", True)]
+
+
+def test_a_gpu_that_computes_no_more_costs_one_pod_which_keeps_its_log() -> None:
+    """Its node lives: its kubelet ends the old Pod, whose GPU is given to nobody."""
+    story = running()
+    node = nodes(story)[1]
+    ill = {"index": 3, "state": "Unhealthy", "reasons": ["GPULost"]}
+    story.objects["NodeTopology", "", node]["status"]["gpus"] = [ill]
+    story.settle()
+    assert ended(story) == [(1, "GPULost", False)]
+    assert [each for each in story.written if not each.startswith("status")] == [
+        f"stop Pod {SECOND}",
+        f"create Pod {SECOND}-r1",
+    ]
+    story.end_stopped()
+    story.settle()
+    assert SECOND in story.pods()
+    assert nodes(story)[1] != node
+    joins(story, f"{SECOND}-r1")
+    assert story.status().state is State.RUNNING
+    assert story.status().attempt == 1
+
+
+def test_a_new_node_that_refuses_the_pod_is_replaced_in_turn() -> None:
+    story = running(nodes=6)
+    die(story, nodes(story)[1])
+    story.settle()
+    refusing = nodes(story)[1]
+    new = f"{SECOND}-r1"
+    story.change_pod(new, node=refusing, phase="Failed", reason="OutOfcpu", message="Node didn't have enough resource")
+    story.settle()
+    assert story.status().attempt == 1
+    assert refusing not in nodes(story)
+    assert f"create Pod {SECOND}-r2" in story.written
+    assert {FIRST, THIRD} <= set(story.pods())
+    assert not any(charged for *_, charged in ended(story))
+    joins(story, f"{SECOND}-r2")
+    assert story.status().state is State.RUNNING
+
+
+def test_a_rank_that_fails_beside_a_dead_node_is_charged_to_nobody() -> None:
+    """Its exit code is one that does not start its Pod again: it is what NCCL made of the loss."""
+    story = running(restart={"rules": [{"exitCodes": [75], "action": "RestartFree"}]})
+    die(story, nodes(story)[1])
+    story.settle()
+    ended_container = {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": "2026-11-21T10:02:00Z"}}
+    states = [{"name": "trainer", "state": ended_container}]
+    story.change_pod(FIRST, phase="Failed", containerStatuses=states)
+    story.settle()
+    assert ended(story) == [(1, "NodeLost", False)]
+    assert (story.status().attempt, story.status().restarts) == (2, 1)
+    assert not story.status().charges
+
+
+def test_a_gang_beside_a_rank_that_is_over_gets_new_pods() -> None:
+    story = running()
+    states = [{"name": "trainer", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}]
+    story.change_pod(THIRD, phase="Succeeded", containerStatuses=states)
+    story.settle()
+    die(story, nodes(story)[1])
+    story.settle()
+    assert story.status().attempt == 2
+    message = story.status().attempts[-1].message or ""
+    assert message.endswith("all its Pods are new, for a rank of it is over")
+
+
+def test_servers_on_a_lost_node_are_replaced_with_its_worker() -> None:
+    server = {"spec": {"containers": [{"name": "trainer", "image": "ps", "command": ["ps"]}]}}
+    story = running(gpus=16, framework="TensorFlow", parameterServers={"replicas": 2, "template": server})
+    node = nodes(story)[1]
+    there = [name for name in story.pods() if story.pod(name)["spec"]["nodeName"] == node]
+    assert len(there) == 2
+    die(story, node)
+    story.settle()
+    assert sorted(each for each in story.written if each.startswith("create")) == sorted(
+        f"create Pod {name}-r1" for name in there
+    )
+    joins(story, f"{SECOND}-r1")
+    assert story.status().state is State.RUNNING
+
+
+def test_the_new_pod_is_told_what_the_others_were_told() -> None:
+    """All but its own place: env, command and image of each container."""
+    story = running()
+    die(story, nodes(story)[1])
+    story.settle()
+    old, new = story.pod(SECOND)["spec"], story.pod(f"{SECOND}-r1")["spec"]
+    assert (old["hostname"], old["subdomain"]) == (new["hostname"], new["subdomain"])
+    for before, after in zip(old["containers"], new["containers"], strict=True):
+        before_env = {each["name"]: each["value"] for each in before.get("env", ())}
+        after_env = {each["name"]: each["value"] for each in after.get("env", ())}
+        assert (before["image"], before.get("command")) == (after["image"], after.get("command"))
+        assert before_env.keys() == after_env.keys()
+        differ = {name for name in before_env if before_env[name] != after_env[name]}
+        assert differ <= {"CLOSEKNIT_GANG"}

@@ -288,3 +288,28 @@ def test_a_rank_that_has_not_started_yet_says_nothing_of_a_silent_node() -> None
     story.change_pod("train-a1-worker-00002", phase="Running")
     story.settle()
     assert story.status().state is State.RUNNING
+
+
+def test_a_gang_that_loses_a_node_again_and_again_pauses_before_it_takes_another() -> None:
+    story = running(plugin_node, 16, nodes=8)
+    drain(story, 1)
+    assert lost(story) is None, "the first time is bad luck"
+    for name in story.pods():
+        if name.startswith("train-a1-"):
+            story.remove_pod(name)
+    run(story)
+    drain(story, 2)
+    assert lost(story) == "1"
+    story.pass_time(3)
+    story.settle()
+    assert lost(story) is None
+
+
+def drain(story: Story, attempt: int) -> None:
+    """The node of its second Pod is cordoned, and the Pod evicted."""
+    story.objects["Node", "", nodes(story)[1]]["spec"] |= {
+        "unschedulable": True,
+        "taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}],
+    }
+    story.mark_deleted(f"train-a{attempt}-worker-00001")
+    story.settle()

@@ -1,5 +1,7 @@
 """A job's life, step by step: what is written, in which order, and what is left alone."""
 
+from typing import Any
+
 import pytest
 
 from closeknit.api.trainingjob_status import Actual, State
@@ -267,14 +269,64 @@ def test_a_refusal_that_only_the_creates_show_takes_back_what_was_made() -> None
     assert (story.status().state, story.status().attempt) == (State.QUEUED, 1)
 
 
-def test_a_node_that_changed_before_all_pods_were_made_has_the_gang_placed_anew() -> None:
+def renumbered(topology: dict[str, Any]) -> None:
+    """After a restart of the machine its first two GPUs have each other's indexes."""
+    first, second = topology["spec"]["gpus"][:2]
+    first["uuid"], second["uuid"] = second["uuid"], first["uuid"]
+
+
+def replaced(topology: dict[str, Any]) -> None:
+    topology["spec"]["gpus"][7]["uuid"] += "-new"
+
+
+@pytest.mark.parametrize("change", [renumbered, replaced])
+def test_a_node_that_changed_before_all_pods_were_made_has_the_gang_placed_anew(change: Any) -> None:
     story = two_plugin_nodes()
     story.settle()
     story.remove_pod("train-a1-worker-00001")
-    story.objects[("NodeTopology", "", "gpu-2")]["metadata"]["generation"] = 5
+    topology = story.objects[("NodeTopology", "", "gpu-2")]
+    topology["metadata"]["generation"] = 5
+    change(topology)
     story.settle()
     assert ended(story) == [(1, "NodeChanged", False)]
     assert story.pods() == ["train-a2-worker-00000", "train-a2-worker-00001"]
+
+
+def test_a_nodetopology_that_tells_more_of_the_same_gpus_changes_nothing() -> None:
+    """As a newer agent's does, or one after another driver was loaded: the uuids are as they were booked."""
+    story = two_plugin_nodes(restart={"limit": 1})
+    story.settle()
+    story.remove_pod("train-a1-worker-00001")
+    for name in ("gpu-1", "gpu-2"):
+        topology = story.objects[("NodeTopology", "", name)]
+        topology["metadata"]["generation"] = 5
+        topology["spec"]["source"]["driverVersion"] = "590.1"
+    story.settle()
+    story.pass_time(61)
+    story.settle()
+    assert (ended(story), story.pods()) == ([], ["train-a1-worker-00000", "train-a1-worker-00001"])
+    story.run_all()
+    story.settle()
+    story.objects[("NodeTopology", "", "gpu-2")]["status"]["gpus"] = [
+        {"index": 3, "state": "Unhealthy", "reasons": ["XID74"]}
+    ]
+    story.settle()
+    (degraded,) = [each for each in story.status().conditions if each.type == "Degraded"]
+    assert (degraded.message or "").startswith("GPU 3 of node gpu-2 (XID74)"), "and its faults are still seen"
+
+
+def test_nics_that_went_with_the_generation_have_the_gang_placed_anew() -> None:
+    story = Story(training_job(spec=WHOLE))
+    for name in ("gpu-1", "gpu-2"):
+        story.add(node(name, allocatable={"rdma/hca": "8"}))
+        story.add({**node_topology(name), "spec": dgx1v(tag=name).wire()})
+    story.settle()
+    story.remove_pod("train-a1-worker-00001")
+    topology = story.objects[("NodeTopology", "", "gpu-2")]
+    topology["metadata"]["generation"] = 5
+    topology["spec"]["nics"] = topology["spec"]["nics"][1:]
+    story.settle()
+    assert ended(story) == [(1, "NodeChanged", False)]
 
 
 def test_nics_that_no_resource_exposes_any_more_have_the_gang_placed_anew() -> None:

@@ -26,12 +26,14 @@ from closeknit.api.trainingjob import (
     JOB_NAME_MESSAGE,
     JOB_NAME_PATTERN,
     LEAST_EGRESS,
+    LEAST_STALL,
     LEAST_WINDOW,
     MOST_EGRESS,
     MOST_WINDOW,
     NO_LIMIT_FOR_HANGS_MESSAGE,
     NO_LIMIT_MESSAGE,
     RULES_DISAGREE_MESSAGE,
+    STALL_MESSAGE,
     WINDOW_MESSAGE,
     WINDOW_PATTERN,
     TrainingJobSpec,
@@ -160,6 +162,13 @@ _RESTART: Final = (
         f"duration(self.window) >= duration('{LEAST_WINDOW}') && duration(self.window) <= duration('{MOST_WINDOW}'))",
         WINDOW_MESSAGE,
         ".window",
+    ),
+    Rule(
+        f"!has(self.stallDeadline) || (self.stallDeadline.matches('{WINDOW_PATTERN}') && "
+        f"duration(self.stallDeadline) >= duration('{LEAST_STALL}') && "
+        f"duration(self.stallDeadline) <= duration('{MOST_WINDOW}'))",
+        STALL_MESSAGE,
+        ".stallDeadline",
     ),
     Rule(
         "!has(self.rules) || self.rules.all(one, self.rules.all(other, one.action == other.action || "

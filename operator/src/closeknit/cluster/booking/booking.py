@@ -7,6 +7,7 @@ columns (columns.py). Nothing but this module reads or writes that.
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import NamedTuple
 
 from closeknit.api.names import ChildName, ConditionType, Role
@@ -46,6 +47,8 @@ class BookingShare:
     """The node's resource by which its Pod gets them; empty without RDMA."""
     topology_generation: int = 0
     """Generation of the NodeTopology that the indexes speak of."""
+    gpu_digest: str = ""
+    """Of the UUIDs of these GPUs (`gpu_digest`); empty where they are not known, or of a gang in columns."""
     actual: Actual | None = None
     """Whether its Pod really got these GPUs; None until it is checked."""
     succeeded: bool = False
@@ -105,6 +108,12 @@ class Booking:
         else:
             found = min(self.workers + child.index, beyond)
         return found if found < beyond and self.shares[found].replacement == child.replacement else beyond
+
+
+def gpu_digest(uuids: Sequence[str]) -> str:
+    """Tells whether GPUs are the same in the same order: 40 bits, for indexes that a node gives to others after a
+    restart, and not for whoever wants two alike. Empty where one is unknown."""
+    return sha256(",".join(uuids).encode()).hexdigest()[:10] if uuids and all(uuids) else ""
 
 
 def booking(job: TrainingJob | InvalidJob) -> Booking | None:
@@ -177,6 +186,7 @@ def _from_nodes(told: Sequence[NodeAssignment], succeeded: Collection[int] = ())
                 nics=nics,
                 rdma_resource=resource if nics else "",
                 topology_generation=node.topology_generation,
+                gpu_digest=node.gpu_digest or "",
                 actual=node.actual,
                 succeeded=position in succeeded,
                 mig_device=node.mig_device or "",
@@ -277,6 +287,7 @@ def _one_by_one(shares: Iterable[BookingShare]) -> list[NodeAssignment]:
                 rdma_resource=resource if is_another else None,
                 binding=share.binding,
                 topology_generation=share.topology_generation,
+                gpu_digest=share.gpu_digest or None,
                 actual=share.actual,
             )
         )
@@ -299,8 +310,8 @@ def with_shares(placement: PlacementStatus, shares: Sequence[BookingShare]) -> P
     held = {share.node for share in shares if not share.lost}
     left = [share for share in spares(placement) if held and share.node not in held]
     told = {**encoded(shares)._asdict(), "succeeded": succeeded or None, "lost": lost or None}
-    told["spares"] = encoded_spares(left)
-    return placement.model_copy(update={**told, "replaced": replacements(shares)})
+    told |= {"spares": encoded_spares(left), "replaced": replacements(shares)}
+    return placement.model_copy(update=told)
 
 
 def replacements(shares: Sequence[BookingShare]) -> dict[str, int] | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from closeknit.api.names import GPU_DRA_DRIVER, NIC_DRA_DRIVER, JobKey, child_named
+from closeknit.api.names import GPU_DRA_DRIVER, NIC_DRA_DRIVER, UNHEALTHY_TAINT, JobKey, child_named
 from closeknit.cluster.objects.dranet import NicDevice, NicSlice
 from closeknit.cluster.objects.fault import Fault, FaultKind
 from closeknit.cluster.objects.meta import Metadata, Owner, WireStruct
@@ -102,10 +102,22 @@ class DeviceTaintRule(msgspec.Struct, frozen=True):
     device: str | None
     key: str
     effect: str
+    uid: str = ""
+    """Of one of our own; empty of any other."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it says what an agent says anyway: read as a fault it would never be taken back."""
+        return self.key == UNHEALTHY_TAINT
 
     def taints(self, driver: str, pool: str, device: str) -> bool:
-        """Whether it taints a device."""
-        return self.driver in {None, driver} and self.pool in {None, pool} and self.device in {None, device}
+        """Whether it taints a device, by another's word than ours."""
+        return (
+            not self.is_ours
+            and self.driver in {None, driver}
+            and self.pool in {None, pool}
+            and self.device in {None, device}
+        )
 
 
 class _Attribute(WireStruct, frozen=True):
@@ -229,11 +241,16 @@ def device_taint_rule(wire: WireDeviceTaintRule) -> DeviceTaintRule | None:
     """
     spec = wire.spec or _DeviceTaintRuleSpec()
     selector, taint = spec.device_selector, spec.taint
-    if selector is None or taint is None or taint.effect not in _KEEP_AWAY:
+    if selector is None or taint is None:
+        return None
+    is_ours = taint.key == UNHEALTHY_TAINT
+    if taint.effect not in _KEEP_AWAY and not is_ours:
         return None
     if selector.device_class_name is not None or selector.selectors:
         return None
-    return DeviceTaintRule(wire.metadata.name, selector.driver, selector.pool, selector.device, taint.key, taint.effect)
+    uid = (wire.metadata.uid or "") if is_ours else ""
+    selected = (selector.driver, selector.pool, selector.device)
+    return DeviceTaintRule(wire.metadata.name, *selected, taint.key, taint.effect, uid)
 
 
 def tainted(rules: Iterable[DeviceTaintRule], driver: str, pool: str, device: str) -> Fault | None:

@@ -24,6 +24,7 @@ from closeknit.controller.writes.keys import with_key_pair
 from closeknit.controller.writes.resources import (
     BY_KIND,
     CLUSTER_TOPOLOGIES,
+    DEVICE_TAINT_RULES,
     EVENTS,
     NODE_TOPOLOGIES,
     RESOURCE_QUOTAS,
@@ -35,6 +36,7 @@ from closeknit.kube.api import Api, JsonObject, Resource
 from closeknit.kube.errors import AlreadyExists, ApiError, Invalid, NotFound
 from closeknit.launch.gang import Manifest
 from closeknit.launch.manifests.owner import owned
+from closeknit.lifecycle.device_taints import TaintNews
 from closeknit.lifecycle.topology_status import LemonNews, TopologyNews
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.writes.plan import Action, Create, Delete, Notice, Plan, Stop
@@ -185,6 +187,25 @@ class Writes:
             return
         if news.notice is not None:
             await self.tell_node(news.node, news.notice)
+
+    async def taint(self, news: TaintNews, most: int) -> None:
+        """Creates and deletes so many DeviceTaintRules. One that is there is as good; after any other refusal the rest
+        is left for the next time: a cluster may not serve them."""
+        for rule in news.missing[:most]:
+            try:
+                await self._sent("create", DEVICE_TAINT_RULES, self._api.make(DEVICE_TAINT_RULES, rule))
+            except AlreadyExists:
+                continue
+            except ApiError as error:
+                _log.info("a device is not tainted", extra={"rule": rule["metadata"]["name"], "error": error})
+                return
+        for gone in news.gone[:most]:
+            try:
+                call = self._api.delete(DEVICE_TAINT_RULES, gone.name, uid=gone.uid)
+                await self._sent("delete", DEVICE_TAINT_RULES, call)
+            except ApiError as error:
+                _log.info("a taint was not taken back", extra={"rule": gone.name, "error": error})
+                return
 
     async def tell_node(self, node: str, notice: Notice) -> None:
         """Sends an Event about a Node."""

@@ -15,7 +15,7 @@ from closeknit.api.names import (
 from closeknit.api.nodetopology import PortState, Transport
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob import PodTemplate
-from closeknit.cluster.booking.booking import Booking, BookingShare
+from closeknit.cluster.booking.booking import Booking, BookingShare, gpu_digest
 from closeknit.cluster.booking.restarting import may_have_sidecar, refused_since
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.network.levels import Place, nvlink_domain
@@ -181,15 +181,21 @@ def _cpus(view: NodeView, share: BookingShare) -> int | None:
 
 
 def uuids(view: NodeView, share: BookingShare) -> tuple[str, ...] | None:
-    """UUIDs of the booked indexes, or of the MIG device; None where they no longer hold."""
+    """UUIDs of the booked indexes, or of the MIG device; None where they no longer hold. Where the NodeTopology has
+    another generation they do if the same GPUs are there under them, and the NICs that go with them."""
     if share.mig_device:
         return (share.mig_device,) if any(device.uuid == share.mig_device for device in view.mig) else None
-    if view.machine is None or view.topology_generation != share.topology_generation:
+    if view.machine is None:
         return None
     by_index = {gpu.index: gpu.uuid or "" for gpu in view.machine.gpus}
     if any(index not in by_index for index in share.gpus):
         return None
-    return tuple(by_index[index] for index in share.gpus)
+    found = tuple(by_index[index] for index in share.gpus)
+    if view.topology_generation == share.topology_generation:
+        return found
+    nics = {f"{nic.name}:{nic.port}" for nic in view.machine.nics}
+    are_same = bool(share.gpu_digest) and gpu_digest(found) == share.gpu_digest and nics.issuperset(share.nics)
+    return found if are_same else None
 
 
 def _usable(view: NodeView) -> frozenset[Transport]:

@@ -240,10 +240,11 @@ def failures(attempt: Attempt) -> list[Failure]:
     return sorted(found, key=_weight)
 
 
-def by_others(attempt: Attempt, found: list[Failure]) -> list[Failure]:
-    """The failures, of which a silent node or an ill device of the gang takes the blame."""
+def by_others(attempt: Attempt, found: list[Failure], *, runs_again: bool = False) -> list[Failure]:
+    """The failures, of which a silent node or an ill device of the gang takes the blame. `runs_again`: all its Pods
+    have told of the next run since, so that no node of it was dead."""
     if found and all(each.row.blame is Blame.JOB for each in found):
-        if (silent := _silent_node(attempt)) is not None:
+        if not runs_again and (silent := _silent_node(attempt)) is not None:
             return [replace(each, said=Said(Symptom.NODE_NOT_READY, silent[1])) for each in found]
         if (ill := _ill_at_exit(attempt, found)) is not None:
             return [ill]

@@ -5,6 +5,7 @@ however many Pods show it and in whatever order: it is counted once all Pods tel
 failed first is known.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -44,7 +45,9 @@ from closeknit.lifecycle.writes.plan import Plan
 TOLD_WITHIN = timedelta(seconds=5)
 # The operator's own image is small, and most nodes have it; a registry that is away for a moment is not refused by it.
 PULLED_WITHIN = timedelta(seconds=60)
+_NO_RUN = -1
 _OURS = frozenset({SIDECAR_CONTAINER, BARRIER_CONTAINER})
+_STARTED = frozenset({"Running", "Succeeded"})  # phases
 _UNKNOWN = "its containers were started again in place, and no exit code is known"
 
 
@@ -80,15 +83,16 @@ def restarted(attempt: Attempt) -> Plan | None:
     placement = subject.job.status.placement
     counted = 0 if placement is None or placement.run is None else placement.run
     reports = {pod.name: report for pod in attempt.present if (report := run_report(pod)) is not None}
-    run = max((report.run for report in reports.values() if report.run is not None), default=0)
-    if run <= counted:
-        return None
+    run = _latest_run(reports)
     if attempt.is_swapping:
         return _joined_late(attempt, reports, run)
-    if (until := _all_told_at(attempt, reports, run)) is not None and subject.now < until:
+    if run <= counted:
+        return None
+    until = _all_told_at(attempt, reports, run)
+    if until is not None and subject.now < until:
         return subject.plan(wake_after_s=seconds_until(until, subject.now))
     found = sorted(_failures(attempt, reports, run), key=lambda each: each[0])
-    failed = by_others(attempt, [failure for _, failure in found])
+    failed = by_others(attempt, [failure for _, failure in found], runs_again=until is None)
     if failed and failed[0].row.blame is not Blame.JOB and (made := blameless(attempt, failed)) is not None:
         return made
     hung = next((report.hang for report in reports.values() if report.run == run and report.hang is not None), None)
@@ -116,17 +120,22 @@ def joined(attempt: Attempt) -> int | None:
     if placement is None or not placement.swapping:
         return None
     reports = {pod.name: report for pod in attempt.present if (report := run_report(pod)) is not None}
-    run = max((report.run for report in reports.values() if report.run is not None), default=0)
-    if run <= (placement.run or 0) or _all_told_at(attempt, reports, run) is not None:
+    run = _latest_run(reports)
+    before = _NO_RUN if placement.run is None else placement.run  # those that have begun none begin with 0
+    if run <= before or _all_told_at(attempt, reports, run) is not None:
         return None
     return run
+
+
+def _latest_run(reports: Mapping[str, RunReport]) -> int:
+    return max((report.run for report in reports.values() if report.run is not None), default=_NO_RUN)
 
 
 def _joined_late(attempt: Attempt, reports: dict[str, RunReport], run: int) -> Plan | None:
     """That new Pods have begun a run with the others is noted when all of them run; where that takes long, without
     it, so that what follows is counted as a restart of its own."""
     subject = attempt.subject
-    if joined(attempt) is None:
+    if joined(attempt) is None or attempt.phases <= _STARTED:
         return None
     last = max((let_go_at(pod) for pod in attempt.present if _is_in(pod, reports, run)), default=None)
     until = over_at(last, TOLD_WITHIN, subject.now)

@@ -13,6 +13,7 @@ from closeknit.cluster.booking.booking import BookingShare, names
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.objects.nic_exposure import NicExposure, nic_exposure
 from closeknit.lifecycle.attempt.attempt import Attempt
+from closeknit.lifecycle.attempt.launched_gang import uuids
 from closeknit.lifecycle.status.conditions import found, moment
 from closeknit.lifecycle.status.degraded import Degradation
 from closeknit.machine.islands import islands
@@ -71,7 +72,7 @@ def _is_joined(cluster: Cluster, spec: TrainingJobSpec, share: BookingShare) -> 
         return False
     view = cluster.nodes.get(share.node)
     machine = None if view is None else view.machine
-    if machine is None or view is None or view.topology_generation != share.topology_generation:
+    if machine is None or view is None or uuids(view, share) is None:
         return False
     positions = [position for position, gpu in enumerate(machine.gpus) if gpu.index in share.gpus]
     return len(positions) > 1 and len(islands(machine, positions)) == 1

@@ -12,7 +12,7 @@ replaced with the lost ones where all can be; until then it stays held, for it m
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from closeknit.api.names import ConditionType, ExclusionReason, PendingReason
 from closeknit.api.objects import TrainingJob
@@ -23,7 +23,7 @@ from closeknit.lifecycle.attempt.own_gpus import with_own_gpus_free
 from closeknit.lifecycle.book import assumed, booked_share
 from closeknit.lifecycle.health.ending import SWAPPED
 from closeknit.lifecycle.status.conditions import is_true, moment, timestamp
-from closeknit.lifecycle.status.pauses import is_between
+from closeknit.lifecycle.status.pauses import is_between, restart_at
 from closeknit.lifecycle.swap.kept_shares import marked
 from closeknit.lifecycle.swap.staying_pods import replacing
 from closeknit.lifecycle.verdict import Book, Hold, Refusal, Wait, WaitCause
@@ -62,9 +62,8 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if news and not (may_come_back and is_between(ended, now, ended + HELD_FOR)):
         return Outcome(Hold(shares), is_settled=False)  # what that frees counts once it is stored
     as_it_is = held.shares if news else shares
-    until = ended + UNDECIDED_FOR
-    if is_between(ended, now, until) and _is_another_overdue(shares, room.cluster):
-        return Outcome(Hold(as_it_is), until=until, is_settled=False)
+    if (ready := _ready_at(job, ended, shares, room.cluster, now)) is not None:
+        return Outcome(Hold(as_it_is), until=ready, is_settled=False)
     away = avoided_nodes(job, room.cluster, now)
     asked = replace(request(NOBODY, job.spec, case.volumes.required), avoided=away.nodes)
     if not walk.questions.take_selection(asked, case.place, room.cluster):
@@ -127,6 +126,17 @@ def _booked(placement: Placement, job: TrainingJob, room: Room) -> Outcome:
     """It gets this: all that it holds already, and other nodes where it holds nothing."""
     room = room.less(room.cluster.with_job(assumed(job, placement)))
     return Outcome(Book(placement), is_settled=False, room=room)
+
+
+def _ready_at(
+    job: TrainingJob, ended: datetime, shares: Sequence[BookingShare], cluster: Cluster, now: datetime
+) -> datetime | None:
+    """Until when nothing is replaced: it may lose more nodes, or pauses as any job that ends again and again. None for
+    now."""
+    until = ended + UNDECIDED_FOR
+    if is_between(ended, now, until) and _is_another_overdue(shares, cluster):
+        return until
+    return restart_at(job.status, now)
 
 
 def _is_another_overdue(shares: Sequence[BookingShare], cluster: Cluster) -> bool:

@@ -1,0 +1,79 @@
+"""Swaps at moments that are rare: before the first run, and where nodes die one after the other."""
+
+import pytest
+
+from closeknit.api.trainingjob_status import State
+from closeknit.cluster.objects.silence import Quiet
+from scenarios.manifests import training_job
+from scenarios.story import Story, plugin_node
+from unit.lifecycle.swap.test_in_place_swap import (
+    SECOND,
+    TEMPLATE,
+    THIRD,
+    allow,
+    begins,
+    die,
+    joins,
+    nodes,
+    placement,
+    running,
+    story_dead,
+    waits,
+)
+
+
+def waiting_to_begin() -> Story:
+    """A gang whose barriers wait for each other, before its first run."""
+    manifests = [each for number in range(1, 6) for each in plugin_node(f"gpu-{number}")]
+    spec = {"gpus": 24, "topology": {"gpusPerNode": 8}, "template": TEMPLATE, "restart": {"limit": 2}}
+    story = Story(*manifests, training_job(spec=spec))
+    story.sidecar_image = "agent:1"
+    allow(story)
+    story.settle()
+    story.run_all()
+    for pod in story.pods():
+        waits(story, pod)
+    story.settle()
+    story.pass_time(30)
+    return story
+
+
+@pytest.mark.parametrize("are_told", [True, False], ids=["all run", "one tells late"])
+def test_a_gang_that_loses_a_node_before_its_first_run_begins_it_with_the_new_pod(are_told: bool) -> None:
+    story = waiting_to_begin()
+    die(story, nodes(story)[1])
+    story.settle()
+    assert (story.status().attempt, placement(story).swapping) == (1, True)
+    story.run_all()
+    there = [name for name in story.pods() if name not in story_dead(story)]
+    for pod in there:
+        begins(story, pod, 0)
+    if not are_told:
+        story.change_pod(there[0], phase="Pending")
+    story.settle()
+    if not are_told:
+        story.pass_time(6)
+        story.settle()
+        story.change_pod(there[0], phase="Running")
+        story.settle()
+    assert (placement(story).swapping, placement(story).run) == (None, 0)
+    assert story.status().state is State.RUNNING
+
+
+def test_nodes_that_die_one_after_the_other_are_one_swap() -> None:
+    """Of one cause: the second has missed a sign of life when the first is known to be dead."""
+    story = running(nodes=6)
+    before = nodes(story)
+    die(story, before[1])
+    story.silence(before[2], Quiet.OVERDUE)
+    story.settle()
+    assert placement(story).lost == "1"
+    story.pass_time(5)
+    die(story, before[2])
+    story.settle()
+    assert story.status().attempt == 1
+    assert placement(story).replaced == {"1": 1, "2": 1}
+    for name in (SECOND, THIRD):
+        assert story.pod(name)["metadata"]["labels"]["closeknit.dev/attempt"] == ""
+    joins(story, f"{SECOND}-r1")
+    assert (story.status().state, story.status().restarts) == (State.RUNNING, 1)
