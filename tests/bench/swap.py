@@ -50,6 +50,7 @@ def _swapped(bed: Bed, rank: int) -> Mapping[str, float]:
     """The gang loses the node of this rank."""
     cluster = bed.cluster
     lost = f"train-a1-worker-{rank:05d}"
+    begin_run(cluster, bed.namespace, bed.live_pods(), 0)
     node = cluster.get("pod", lost, bed.namespace)["spec"]["nodeName"]
     _kill(bed, node, lost)
     before = len(bed.writes())

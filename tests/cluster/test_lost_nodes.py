@@ -161,6 +161,7 @@ def test_pods_on_healthy_nodes_stay_and_one_new_pod_takes_the_place_of_the_lost_
     site.submit(**spec, **RESTARTS)
     site.wait_for_state("Running")
     lost, stays = "train-a1-worker-00000", "train-a1-worker-00001"  # node rank 0, where ranks meet
+    begin_run(site.cluster, site.namespace, [lost, stays], 0)
     uid = site.cluster.get("pod", stays, site.namespace)["metadata"]["uid"]
     site.kill(nodes[0])
     before = len(site.writes())

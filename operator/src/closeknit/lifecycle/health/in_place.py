@@ -137,7 +137,7 @@ def _joined_late(attempt: Attempt, reports: dict[str, RunReport], run: int) -> P
     """That new Pods have begun a run with the others is noted when all of them run; where that takes long, without
     it, so that what follows is counted as a restart of its own."""
     subject = attempt.subject
-    if joined(attempt) is None or attempt.phases <= _STARTED:
+    if run == _NO_RUN or joined(attempt) != run or attempt.phases <= _STARTED:
         return None
     last = max((let_go_at(pod) for pod in attempt.present if _is_in(pod, reports, run)), default=None)
     until = over_at(last, TOLD_WITHIN, subject.now)
