@@ -78,7 +78,7 @@ class Metrics:
                 self._ended.labels(cause)
                 self._restarts.labels(cause, "true")
                 self._restarts.labels(cause, "false")
-        for phase in ("detect", "decide", "free", "bind", "start"):
+        for phase in Phases.model_fields:
             self._phases.labels(phase)
         for phase in ("free", "bind", "start"):
             self._starts.labels(phase)
@@ -197,7 +197,8 @@ class Metrics:
         )
         self._phases = self._histogram(
             "closeknit_restart_phase_seconds",
-            "Time from a fault until the gang ran again, by phase: detect, decide, free, bind, start.",
+            "Time from a fault until the gang ran again, by phase: detect, decide, free, bind, start; and first_step, "
+            "from then until the first sign of progress.",
             _START_S,
             "phase",
         )

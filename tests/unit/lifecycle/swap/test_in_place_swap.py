@@ -5,70 +5,17 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER, PendingReason
+from closeknit.api.names import PendingReason
 from closeknit.api.trainingjob_status import PlacementStatus, State
 from closeknit.cluster.objects.silence import Quiet
 from closeknit.lifecycle.writes.results import Denial, DenialKind
 from scenarios.manifests import training_job
+from scenarios.restarting_gangs import allow, begins, fails_at_barrier, running, waits
 from scenarios.stories import ended
 from scenarios.story import Story, dra_node, plugin_node
 
 KINDS = pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["plugin", "DRA"])
-TEMPLATE = {"spec": {"containers": [{"name": "trainer", "image": "train", "command": ["train"]}]}}
 FIRST, SECOND, THIRD = (f"train-a1-worker-{index:05d}" for index in range(3))
-
-
-def running(kind: Any = plugin_node, *, nodes: int = 5, gpus: int = 24, image: str = "agent:1", **spec: Any) -> Story:
-    """A gang of whole nodes that can restart in place, and has run for two minutes."""
-    manifests = [each for number in range(1, nodes + 1) for each in kind(f"gpu-{number}")]
-    spec = {"gpus": gpus, "topology": {"gpusPerNode": 8}, "template": TEMPLATE, "restart": {"limit": 2}, **spec}
-    story = Story(*manifests, training_job(spec=spec))
-    story.sidecar_image = image
-    allow(story)
-    story.settle()
-    story.run_all()
-    for pod in story.pods():
-        begins(story, pod, 0)
-    story.settle()
-    assert story.status().state is State.RUNNING
-    story.pass_time(120)
-    story.written.clear()
-    story.notices.clear()
-    return story
-
-
-def allow(story: Story) -> None:
-    for (kind, _, _), found in story.objects.items():
-        if kind == "Node":
-            found["status"]["declaredFeatures"] = ["RestartAllContainersOnContainerExits"]
-
-
-def begins(story: Story, pod: str, run: int, code: int | None = None) -> None:
-    """Its barrier has let a Pod go for this run."""
-    said: dict[str, Any] = {"run": run}
-    if code is not None:
-        said["ended"] = {"code": code, "at": story.now.timestamp() - 2, "was_told": False, "words": ""}
-    at = story.now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    state = {"terminated": {"exitCode": 0, "message": json.dumps(said), "finishedAt": at}}
-    _say(story, pod, "Running", state)
-
-
-def waits(story: Story, pod: str) -> None:
-    """Its containers have ended, and its barrier waits."""
-    _say(story, pod, "Pending", {"running": {}})
-
-
-def _say(story: Story, pod: str, phase: str, barrier: dict[str, Any]) -> None:
-    trainer = {"running": {}} if phase == "Running" else {"waiting": {"reason": "PodInitializing"}}
-    states = [{"name": "trainer", "state": trainer}, {"name": SIDECAR_CONTAINER, "state": {"running": {}}}]
-    inits = [{"name": BARRIER_CONTAINER, "state": barrier}]
-    story.change_pod(pod, phase=phase, initContainerStatuses=inits, containerStatuses=states)
-
-
-def fails_at_barrier(story: Story, pod: str) -> None:
-    why = json.dumps({"run": None, "why": "the gang has not come together in 900 s"})
-    state = {"terminated": {"exitCode": 1, "reason": "Error", "message": why}}
-    story.change_pod(pod, phase="Failed", initContainerStatuses=[{"name": BARRIER_CONTAINER, "state": state}])
 
 
 def die(story: Story, *names: str) -> None:
@@ -557,3 +504,16 @@ def test_the_new_pod_is_told_what_the_others_were_told() -> None:
         assert before_env.keys() == after_env.keys()
         differ = {name for name in before_env if before_env[name] != after_env[name]}
         assert differ <= {"CLOSEKNIT_GANG"}
+
+
+def test_on_nodes_that_tell_of_no_barriers_it_runs_once_all_pods_do() -> None:
+    """As kwok's, and those of other virtual kubelets: there is no sidecar that could start anything again."""
+    story = running()
+    for name in story.pods():
+        del story.pod(name)["status"]["initContainerStatuses"]
+    die(story, nodes(story)[1])
+    story.settle()
+    assert story.status().state is not State.RUNNING
+    story.run_all()
+    story.settle()
+    assert (story.status().state, placement(story).swapping) == (State.RUNNING, None)

@@ -119,6 +119,8 @@ def joined(attempt: Attempt) -> int | None:
     placement = attempt.subject.job.status.placement
     if placement is None or not placement.swapping:
         return None
+    if not any(pod.restarts_in_place for pod in attempt.present):  # pretended nodes run no barriers, and tell of none
+        return placement.run or 0
     reports = {pod.name: report for pod in attempt.present if (report := run_report(pod)) is not None}
     run = _latest_run(reports)
     before = _NO_RUN if placement.run is None else placement.run  # those that have begun none begin with 0
