@@ -176,13 +176,14 @@ def test_a_gang_of_512_comes_through_whatever_happens_to_its_leader(
     half_made(bed, LARGEST, restart={"limit": 3})
     if phase != "starts":
         wait_for_all(bed, "Running")
+    attempt = bed.job("train-0")["status"].get("attempt", 1)
     match phase:
         case "starts":
             time.sleep(chance.uniform(0.0, 1.0))
         case "runs":
             time.sleep(chance.uniform(0.0, 2.0))
         case "restarts":
-            bed.finish(f"train-0-a1-worker-{chance.randrange(LARGEST):05}", "fail")
+            bed.finish(chance.choice(bed.live_pods()), "fail")
             time.sleep(chance.uniform(0.0, 10.0))
         case "ends":
             exits = ("--all", "harness.closeknit.dev/exit=succeed", f"--namespace={bed.namespace}")
@@ -192,7 +193,7 @@ def test_a_gang_of_512_comes_through_whatever_happens_to_its_leader(
         time.sleep(STOPPED_S)
         os.kill(pid, signal.SIGCONT)
     bed.replace(port)
-    wait_for_all(bed, "Succeeded" if phase == "ends" else "Running", attempt=2 if phase == "restarts" else 1)
+    wait_for_all(bed, "Succeeded" if phase == "ends" else "Running", attempt + (phase == "restarts"))
     bed.submit("last", gpus=8 * 2 * LARGEST)
     bed.cluster.wait_for(lambda: bed.job("last")["status"].get("pending"), "a word to the last", 60)
     bed.cluster.wait_for(lambda: any(event.name == "last" for event in bed.writes()), "the audit log")
@@ -202,10 +203,11 @@ def test_a_gang_of_512_comes_through_whatever_happens_to_its_leader(
 
 
 def wait_for_all(bed: Replicas, state: str, attempt: int = 1) -> None:
-    """Until a large gang is in this state, in this attempt."""
+    """Until a large gang is in this state, in this attempt or a later one: kwok may renew the Leases of 512 nodes late,
+    and a gang that is being made goes without a silent node."""
 
     def is_so() -> bool:
         status = bed.job("train-0")["status"]
-        return (status.get("state"), status.get("attempt")) == (state, attempt)
+        return status.get("state") == state and (status.get("attempt") or 0) >= attempt
 
     bed.cluster.wait_for(is_so, f"the gang to be {state} in attempt {attempt}", 240)

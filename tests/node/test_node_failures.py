@@ -136,6 +136,7 @@ def test_who_is_cut_off_is_replaced_and_gives_its_gpus_back(jobs: Jobs, stand_of
     jobs.delete("trainingjob", "next")
 
 
+@pytest.mark.long  # the operator sees what it sees of one that is cut off; `make bench-recovery` kills fifty
 def test_a_node_that_dies_is_replaced(jobs: Jobs, stand_of_three: Stand) -> None:
     """Kubelet, container runtime and ranks at once; it is back after a while."""
     node = node_of(stand_of_three, booked(jobs)[1])
