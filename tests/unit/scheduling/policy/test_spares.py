@@ -188,3 +188,15 @@ def test_a_spare_that_is_given_up_is_free_for_others_once_that_is_stored() -> No
         assert given is None or spare not in spares(story)
     assert spares(story) != [spare]
     assert nodes(story, "waiting") == [spare]
+
+
+@KINDS
+@pytest.mark.parametrize("gpus", [8, 16], ids=["its only node", "both nodes"])
+def test_where_all_nodes_are_lost_the_spares_take_their_place_before_others_do(kind: Any, gpus: int) -> None:
+    story = with_job(site(kind, nodes=gpus // 4), spares=gpus // 8, gpus=gpus)
+    story.add(training_job("a-waiting", spec={"gpus": 8}))
+    run(story)
+    lost, held = nodes(story), spares(story)
+    die(story, *lost)
+    assert (nodes(story), spares(story)) == (held, [])
+    assert story.status("a-waiting").state is State.QUEUED

@@ -302,13 +302,13 @@ def encoded_spares(shares: Sequence[BookingShare]) -> list[NodeAssignment] | Non
 
 def with_shares(placement: PlacementStatus, shares: Sequence[BookingShare]) -> PlacementStatus:
     """The stored placement with these shares; the same object if they are equal. A spare that is now a share is none
-    any more, and where all shares are lost there is none."""
+    any more."""
     if tuple(shares) == decoded(placement):
         return placement
     succeeded = _ranges([position for position, share in enumerate(shares) if share.succeeded])
     lost = _ranges([position for position, share in enumerate(shares) if share.lost])
     held = {share.node for share in shares if not share.lost}
-    left = [share for share in spares(placement) if held and share.node not in held]
+    left = [share for share in spares(placement) if share.node not in held]
     told = {**encoded(shares)._asdict(), "succeeded": succeeded or None, "lost": lost or None}
     told |= {"spares": encoded_spares(left), "replaced": replacements(shares)}
     return placement.model_copy(update=told)

@@ -41,7 +41,7 @@ from closeknit.lifecycle.status.degraded import FIXED, Degradation, degradation
 from closeknit.lifecycle.status.pauses import deleted_at, lasted, later
 from closeknit.lifecycle.status.statuses import NO_FACTS, EndFacts
 from closeknit.lifecycle.swap.kept_shares import kept
-from closeknit.lifecycle.swap.staying_pods import NO_SIDECAR, cannot_stay, farewells
+from closeknit.lifecycle.swap.staying_pods import ALL_LOST, NO_SIDECAR, cannot_stay, farewells
 from closeknit.lifecycle.writes.plan import Delete, Plan
 from closeknit.placement.values.sentences import count
 
@@ -85,7 +85,7 @@ def end(
         why = cannot_stay(attempt, again)
         if not why:
             return _swap(attempt, reason, message, again, seen, facts)
-        message = message if why == NO_SIDECAR else f"{message}; all its Pods are new, for {why}"
+        message = message if why in {NO_SIDECAR, ALL_LOST} else f"{message}; all its Pods are new, for {why}"
     status = statuses.restarting(
         subject.job,
         subject.now,

@@ -73,10 +73,13 @@ def kept(
     failed: frozenset[str] = frozenset(),
 ) -> tuple[BookingShare, ...] | None:
     """The shares that the next attempt holds at once, with those marked that are lost; None where none is lost, none is
-    left, or no node of such a gang is replaced alone."""
+    left and no spare, or no node of such a gang is replaced alone."""
     fresh = [replace(share, actual=None if share.server is None else share.actual, succeeded=False) for share in shares]
     found = marked(job, fresh, cluster, now, failed)
     if not any(share.lost for share in found):
         return None
+    placement = job.status.placement
+    if all(share.lost for share in found) and placement is not None and placement.spares:
+        return found
     asked = request(NOBODY, job.spec, cluster.volumes_of(job).required)
     return None if not_replaced(cluster, asked, found) is not None else found

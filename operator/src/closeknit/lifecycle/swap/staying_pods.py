@@ -17,7 +17,7 @@ from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.subject import Subject
 from closeknit.lifecycle.writes.plan import Action, Delete, Stop
 
-_ALL_LOST = "none of its nodes is left"
+ALL_LOST = "none of its nodes is left"
 NO_SIDECAR = "its Pods cannot restart in place"
 
 
@@ -30,7 +30,7 @@ def cannot_stay(attempt: Attempt, shares: Sequence[BookingShare]) -> str:
     if any(share.succeeded for share in attempt.shares):
         return "a rank of it is over"
     if all(share.lost for share in shares):
-        return _ALL_LOST
+        return ALL_LOST
     if any(share.replacement >= MAX_REPLACEMENTS for share in shares) or _places(shares) > MAX_REPLACED:
         return f"Pods of more than {MAX_REPLACED} of its places were replaced"
     for pod, share in zip(attempt.pods, shares, strict=True):
