@@ -78,6 +78,22 @@ def test_the_operator_may_not_do_what_would_make_it_an_administrator(objects: di
     }
 
 
+def test_the_operator_taints_devices_only_where_that_is_wanted(helm_program: Path) -> None:
+    def rights(*options: str) -> set[str]:
+        found = {f"{each['kind']} {each['metadata']['name']}": each for each in render(helm_program, *options)}
+        role = granted(found["ClusterRole closeknit-operator"])
+        has_policy = "ValidatingAdmissionPolicy closeknit-operator-devicetaintrules" in found
+        (container,) = found["Deployment closeknit-operator"]["spec"]["template"]["spec"]["containers"]
+        told = {each for each in container["args"] if each.startswith("--device-taints")}
+        return told | {verb for resource, verb in role if resource == "devicetaintrules"} | {f"policy {has_policy}"}
+
+    reads = {"list", "watch"}
+    assert rights() == reads | {"policy False"}
+    for taints in ("DryRun", "NoSchedule"):
+        wanted = reads | {"create", "delete", f"--device-taints={taints}", "policy True"}
+        assert rights(f"--set=operator.deviceTaints={taints}") == wanted
+
+
 def test_of_leases_the_operator_may_list_those_of_kubelets(objects: dict[str, Object]) -> None:
     role, binding = (objects[f"{kind} closeknit-operator-node-leases"] for kind in ("Role", "RoleBinding"))
     assert granted(role) == {("leases", "list")}

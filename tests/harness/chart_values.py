@@ -90,6 +90,8 @@ def loosened(schema: Any) -> Any:
         return [loosened(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
+    if schema.get("x-quoted"):
+        schema = {**schema, "type": ["string", "number", "boolean"]}
     return {
         key: loosened(each)
         for key, each in schema.items()

@@ -38,6 +38,7 @@ def test_queries_name_metrics_that_there_are() -> None:
 
 
 ONLY_FOR_ALERTS = {
+    "closeknit_lemons",
     "closeknit_api_writes_total",
     "closeknit_reflector_relists_total",
     "closeknit_reflector_errors_total",

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.chart import CHART
+from harness.chart import CHART, HelmError
 from harness.images import AGENT, NoImages
 from harness.local_cluster import end_on_signals
 from harness.node.installed import OUR_IMAGES, RELEASE, TEAM, Site, before_closeknit, is_ready
@@ -193,7 +193,7 @@ def main() -> int:
             print(walk.uninstall())
             print(site.cluster.kubectl("get", "trainingjobs,pods", f"--namespace={TEAM}"))
             print(walk.table())
-    except (BuildError, NoImages, NoNodes) as reason:
+    except (BuildError, HelmError, NoImages, NoNodes, TimeoutError) as reason:
         print(reason, file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -36,7 +36,7 @@ def closed_lists() -> dict[str, list[str]]:
     """Every enum of the names by its own name, and the label keys that are constants."""
     kinds = [kind for kind in vars(names).values() if isinstance(kind, type) and issubclass(kind, StrEnum)]
     lists = {kind.__name__: [member.value for member in kind] for kind in kinds if kind is not StrEnum}
-    keys = ("_LABEL", "_ANNOTATION")
+    keys = ("_LABEL", "_ANNOTATION", "_TAINT")
     return lists | {name: [value] for name, value in vars(names).items() if name.endswith(keys)}
 
 

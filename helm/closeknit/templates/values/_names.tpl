@@ -43,6 +43,8 @@
 {{- end }}
 {{- else if kindIs "string" .value }}
 {{- include "closeknit.values.text" (dict "value" .value "schema" $schema "path" $path "judge" $judge) }}
+{{- else if get $schema "x-quoted" }}
+{{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "%s is %s, which is no text: put it in quotes, or give it by --set-string" $path (include "closeknit.number" .value))) }}
 {{- end }}
 {{- end }}
 

@@ -16,7 +16,15 @@ from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.pods.pod import Pod
 from closeknit.controller.gauges.ranks import RankInfo
 from closeknit.controller.gauges.streams import StreamCollector
-from closeknit.controller.gauges.totals import GPU_STATES, OTHER, VERIFICATIONS, WAITING_REASONS, Totals, waits_since
+from closeknit.controller.gauges.totals import (
+    GPU_STATES,
+    LEMONS,
+    OTHER,
+    VERIFICATIONS,
+    WAITING_REASONS,
+    Totals,
+    waits_since,
+)
 from closeknit.controller.leader.leadership import Leadership
 from closeknit.controller.sight import Sight
 from closeknit.kube.api import Resource
@@ -78,7 +86,7 @@ class Metrics:
                 self._ended.labels(cause)
                 self._restarts.labels(cause, "true")
                 self._restarts.labels(cause, "false")
-        for phase in ("detect", "decide", "free", "bind", "start"):
+        for phase in Phases.model_fields:
             self._phases.labels(phase)
         for phase in ("free", "bind", "start"):
             self._starts.labels(phase)
@@ -119,6 +127,11 @@ class Metrics:
         self._silent = self._gauge(
             "closeknit_silent_agents",
             "Nodes that get no job because their agent has given no sign of life for 15 min.",
+        )
+        self._lemons = self._gauge(
+            "closeknit_lemons",
+            "Nodes, and single GPUs of other nodes, by which runs ended again and again: jobs avoid them if they can.",
+            "kind",
         )
         self._largest = self._gauge(
             "closeknit_largest_gang_gpus",
@@ -197,7 +210,8 @@ class Metrics:
         )
         self._phases = self._histogram(
             "closeknit_restart_phase_seconds",
-            "Time from a fault until the gang ran again, by phase: detect, decide, free, bind, start.",
+            "Time from a fault until the gang ran again, by phase: detect, decide, free, bind, start; and first_step, "
+            "from then until the first sign of progress.",
             _START_S,
             "phase",
         )
@@ -358,6 +372,8 @@ class Metrics:
         for why in ExclusionReason:
             self._excluded.labels(why.value).set(totals.excluded[why])
         self._silent.set(totals.silent_agents)
+        for kind in LEMONS:
+            self._lemons.labels(kind).set(totals.lemons[kind])
 
     def show_ranks(self, ranks: RankInfo) -> None:
         """Shows which rank has which GPU."""

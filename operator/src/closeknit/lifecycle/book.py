@@ -48,6 +48,9 @@ from closeknit.placement.values.sentences import count
 
 # A quota's count follows the end of a Pod within a second on a quiet control plane; on a busy one that may take longer.
 COUNTED_FOR = timedelta(seconds=30)
+# A Pod on a dead node is no longer counted once its grace period is over, but no event says so: the quota is counted
+# again every five minutes (--resource-quota-sync-period of the controller manager).
+RECOUNTED_WITHIN = timedelta(minutes=5) + COUNTED_FOR
 
 
 def assumed(job: TrainingJob, placement: Placement) -> TrainingJob:
@@ -168,7 +171,9 @@ def _swapped(subject: Subject, placement: Placement, booked: PlacementStatus, st
         children = creation.Creation()
     return subject.plan(
         status,
-        demand=quota_demand(children.manifests, may_be_counted=may_be_counted(subject)),
+        demand=quota_demand(
+            children.manifests, may_be_counted=may_be_counted(subject) or _are_outlived_counted(subject, booking)
+        ),
         actions=(*farewells(subject, booking), *children.actions),
     )
 
@@ -194,6 +199,18 @@ def may_be_counted(subject: Subject) -> bool:
     # One on a dead node is counted until somebody removes it, and then it is the quota that the job lacks.
     going = (pod.deletion_timestamp for pod in subject.children.before(subject.attempt))
     return is_late or any(told is None or subject.now < lingers_from(told, subject.now) for told in going)
+
+
+def _are_outlived_counted(subject: Subject, held: Booking) -> bool:
+    """Whether quotas may still count Pods whose place others take: to refuse these would end the Pods that stay."""
+    return any(
+        pod.is_live
+        and (
+            pod.deletion_timestamp is None
+            or subject.now < lingers_from(pod.deletion_timestamp, subject.now) + RECOUNTED_WITHIN
+        )
+        for pod in subject.children.outlived(held)
+    )
 
 
 def placed(subject: Subject, booked: PlacementStatus, harm: str | None = None) -> Notice:

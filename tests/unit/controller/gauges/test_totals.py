@@ -8,7 +8,7 @@ from closeknit.api.names import ExclusionReason
 from closeknit.api.trainingjob_status import State
 from closeknit.controller.gauges.totals import totals
 from closeknit.controller.metrics import Metrics
-from scenarios.manifests import node, pod, training_job
+from scenarios.manifests import node, pod, training_job, uuids
 from scenarios.story import NOW, Story, dra_node, plugin_node
 
 TOO_LARGE = {"gpus": 64}
@@ -83,3 +83,15 @@ def test_every_reason_has_a_series_so_that_an_alert_sees_it_come() -> None:
 def test_others_pods_hold_gpus() -> None:
     story = Story(*plugin_node("gpu-1"), pod(requests={"nvidia.com/gpu": "8"}))
     assert totals(story.cluster, NOW).gpus == {"free": 0, "held": 8, "unusable": 0}
+
+
+def test_a_gpu_that_ended_two_runs_is_counted() -> None:
+    story = Story(*dra_node("gpu-1"), *dra_node("gpu-2"))
+    assert value(told(story), "closeknit_lemons", kind="gpu") == 0
+    ends = [
+        {"job": "team-b/old", "reason": "GPULost", "ended": f"2026-11-{day}T09:00:00Z", "gpu": uuids("gpu-1", 3)[0]}
+        for day in (19, 20)
+    ]
+    story.objects["NodeTopology", "", "gpu-1"]["status"]["runEnds"] = ends
+    assert value(told(story), "closeknit_lemons", kind="gpu") == 1
+    assert value(told(story), "closeknit_lemons", kind="node") == 0

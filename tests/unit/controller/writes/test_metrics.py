@@ -4,10 +4,13 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from closeknit.api.names import JobKey
-from closeknit.api.trainingjob_status import EndedAttempt, LostTime
+from closeknit.api.objects import TrainingJob
+from closeknit.api.trainingjob_status import EndedAttempt, LostTime, Phases
+from closeknit.api.wire import Condition
 from closeknit.controller.gauges.totals import OTHER, totals
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.writes.resources import PODS, TRAINING_JOBS
@@ -135,3 +138,68 @@ def test_a_cause_that_is_none_of_ours_is_no_label() -> None:
     metrics.stored(replace(empty(job), status=status), job)
     assert value(metrics, "closeknit_job_restarts_total", reason=OTHER, in_place="false") == 1
     assert value(metrics, "closeknit_lost_gpu_seconds_total", reason=OTHER) == 5
+
+
+def test_the_first_step_is_counted_when_it_comes_and_nothing_twice() -> None:
+    metrics, story = Metrics(), two_plugin_nodes()
+    story.settle()
+    job = story.cluster.jobs[JobKey("team-b", "train")]
+
+    def ended(**phases: str) -> dict[str, Any]:
+        return {
+            "restarts": 1,
+            "attempts": [
+                EndedAttempt(number=1, reason="PodFailed", charged=True, ended=CREATED, phases=Phases(**phases))
+            ],
+        }
+
+    def next_status(before: TrainingJob, **phases: str) -> TrainingJob:
+        after = before.model_copy(update={"status": before.status.model_copy(update=ended(**phases))})
+        metrics.stored(replace(empty(before), status=after.status), before)
+        return after
+
+    began = {"detect": "1s", "decide": "2s"}
+    ran = {**began, "free": "0s", "bind": "3s", "start": "4s"}
+    job = next_status(job, **began)
+    assert value(metrics, "closeknit_restart_phase_seconds_count", phase="detect") == 0  # it may never run again
+    job = next_status(job, **ran)
+    job = next_status(job, **ran, first_step="30s")
+    next_status(job, **ran, first_step="30s")
+    for phase, length in {"detect": 1, "decide": 2, "free": 0, "bind": 3, "start": 4, "first_step": 30}.items():
+        assert value(metrics, "closeknit_restart_phase_seconds_count", phase=phase) == 1
+        assert value(metrics, "closeknit_restart_phase_seconds_sum", phase=phase) == length
+    assert value(metrics, "closeknit_attempts_ended_total", reason="PodFailed") == 1
+    assert value(metrics, "closeknit_job_restarts_total", reason="PodFailed", in_place="false") == 1
+
+
+def test_a_booking_counts_how_long_the_job_waited() -> None:
+    story = two_plugin_nodes()
+    metrics = Metrics(lambda: story.now)
+    counted(story, metrics)
+    assert value(metrics, "closeknit_job_wait_seconds_sum") == 3600  # since its creation, an hour before
+    assert value(metrics, "closeknit_job_wait_seconds_count") == 1
+    assert value(metrics, "closeknit_placement_attempts_total", result="placed", reason="") == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "reason", "name", "labels"),
+    [
+        ("Degraded", "True", "OverSockets", "closeknit_fallbacks_total", {"reason": "OverSockets"}),
+        ("Degraded", "True", "evil", "closeknit_fallbacks_total", {"reason": OTHER}),
+        ("PlacementVerified", "False", "Mismatch", "closeknit_placement_mismatches_total", {}),
+    ],
+)
+def test_what_a_gang_lacks_is_counted_when_it_is_found_and_not_again(
+    kind: str, status: str, reason: str, name: str, labels: dict[str, str]
+) -> None:
+    metrics, story = Metrics(), two_plugin_nodes()
+    story.settle()
+    job = story.cluster.jobs[JobKey("team-b", "train")]
+    kept = [each for each in job.status.conditions if each.type != kind]
+    told = [*kept, Condition(type=kind, status=status, reason=reason, message="", last_transition_time=CREATED)]
+    ill = job.status.model_copy(update={"conditions": told})
+    well = job.status.model_copy(update={"conditions": kept})
+    for before, after in ((well, ill), (ill, ill), (ill, well), (well, ill)):
+        stored = job.model_copy(update={"status": before})
+        metrics.stored(replace(empty(stored), status=after), stored)
+    assert value(metrics, name, **labels) == 2

@@ -2,12 +2,14 @@
 
 import pytest
 
+from closeknit.api.names import PendingReason
 from closeknit.api.trainingjob_status import State
+from closeknit.cluster.objects.quota import Quota
 from closeknit.cluster.objects.silence import Quiet
 from scenarios.manifests import training_job
 from scenarios.restarting_gangs import TEMPLATE, allow, begins, running, waits
 from scenarios.story import Story, plugin_node
-from unit.lifecycle.swap.test_in_place_swap import SECOND, THIRD, die, joins, nodes, placement, story_dead
+from unit.lifecycle.swap.test_in_place_swap import FIRST, SECOND, THIRD, die, joins, nodes, placement, story_dead
 
 
 def waiting_to_begin() -> Story:
@@ -65,3 +67,33 @@ def test_nodes_that_die_one_after_the_other_are_one_swap() -> None:
         assert story.pod(name)["metadata"]["labels"]["closeknit.dev/attempt"] == ""
     joins(story, f"{SECOND}-r1")
     assert (story.status().state, story.status().restarts) == (State.RUNNING, 1)
+
+
+@pytest.mark.parametrize("seconds", [30, 240])
+def test_a_quota_that_still_counts_the_pod_on_the_dead_node_ends_no_pod_that_stays(seconds: int) -> None:
+    """Nothing happens when a Pod that nobody confirms is no longer counted: the next recount finds it."""
+    story = running()
+    story.quotas = [Quota("gang", {"pods": "3"}, {"pods": "3"})]
+    die(story, nodes(story)[1])
+    for _ in range(seconds // 10 + 2):
+        story.write_once()
+        story.pass_time(10)
+    assert {FIRST, THIRD} <= set(story.pods())
+    assert (story.status().attempt, placement(story).lost) == (1, "1")
+    story.quotas = [Quota("gang", {"pods": "3"}, {"pods": "2"})]
+    story.settle()
+    joins(story, f"{SECOND}-r1")
+    assert (story.status().state, story.status().restarts) == (State.RUNNING, 1)
+
+
+def test_a_quota_that_has_no_room_for_the_new_pod_is_told_in_the_end() -> None:
+    story = running()
+    story.quotas = [Quota("gang", {"pods": "3"}, {"pods": "3"})]
+    die(story, nodes(story)[1])
+    for _ in range(50):
+        story.write_once()
+        story.pass_time(10)
+    pending = story.status().pending
+    assert pending is not None
+    assert pending.reason == PendingReason.QUOTA_EXCEEDED
+    assert story.status().placement is None

@@ -158,3 +158,33 @@ def test_a_part_of_a_node_has_parts_of_nodes_as_spares() -> None:
     story = with_job(site(dra_node, nodes=2), spares=1, gpus=4)
     (spare,) = placement(story).spares or []
     assert (nodes(story), spare.name, len(spare.gpus)) == (["gpu-1"], "gpu-2", 4)
+
+
+def test_a_spare_that_is_given_up_is_free_for_others_once_that_is_stored() -> None:
+    """No GPU is ever of two jobs, whichever status is stored first."""
+    story = Story(*site(nodes=10, racks=2), training_job("filler", spec={"gpus": 16}))
+    run(story)
+    story.add(training_job(spec={"gpus": 24, "spares": 1}))
+    run(story)
+    (spare,) = spares(story)
+    story.objects["Node", "", spare]["metadata"]["labels"]["only"] = "here"
+    ends = [{"job": "team-b/old", "reason": "NodeLost", "ended": f"2026-11-{day}T10:00:00Z"} for day in (18, 20)]
+    story.objects["NodeTopology", "", spare]["status"]["runEnds"] = ends
+    template = {"spec": {"containers": [{"name": "trainer", "image": "train"}], "nodeSelector": {"only": "here"}}}
+    story.add(training_job("waiting", spec={"gpus": 8, "template": template}))
+    story.settle()
+    del story.objects["TrainingJob", "team-b", "filler"]
+    for pod in [name for name in story.pods() if name.startswith("filler")]:
+        story.remove_pod(pod)
+    for node in nodes(story)[:2]:
+        story.lose_node(node)
+        story.silence(node, Quiet.LONG)
+    for _ in range(6):
+        for plan in reversed(story.plans()):
+            if plan.writes:
+                story.write(plan)
+                break
+        given = story.status("waiting").placement
+        assert given is None or spare not in spares(story)
+    assert spares(story) != [spare]
+    assert nodes(story, "waiting") == [spare]

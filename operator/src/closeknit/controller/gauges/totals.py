@@ -11,6 +11,7 @@ from closeknit.api.trainingjob_status import State
 from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.node import NodeView
+from closeknit.lifecycle.restart.lemons import lemons
 from closeknit.lifecycle.status.conditions import found
 from closeknit.lifecycle.status.pauses import later
 
@@ -18,6 +19,7 @@ OTHER = "Other"
 UNDECIDED = "Undecided"
 """The reason of a job that was submitted and not decided on yet."""
 WAITING_REASONS = (*(reason.value for reason in PendingReason), UNDECIDED, OTHER)
+LEMONS = ("node", "gpu")
 GPU_STATES = ("free", "held", "unusable", "excluded")
 VERIFICATIONS = (ConditionReason.VERIFIED, ConditionReason.NOT_REPORTED, ConditionReason.MISMATCH)
 _REASONS = frozenset(ConditionReason)
@@ -47,6 +49,8 @@ class Totals:
     """Nodes with GPUs."""
     excluded: Tally[ExclusionReason]
     """Those of them that get no job, by reason."""
+    lemons: Tally[str]
+    """Nodes, and GPUs of others, by which runs end again and again."""
 
     @property
     def silent_agents(self) -> int:
@@ -79,7 +83,8 @@ def totals(cluster: Cluster, now: datetime) -> Totals:
         if view.exclusion is not None:
             excluded[view.exclusion.reason] += 1
         gpus.update(_gpus(view))
-    return Totals(jobs, waiting, waiting_gpus, oldest, degraded, verified, gpus, nodes, excluded)
+    sour = Tally("node" if each.gpu is None else "gpu" for each in lemons(cluster, now))
+    return Totals(jobs, waiting, waiting_gpus, oldest, degraded, verified, gpus, nodes, excluded, sour)
 
 
 def _jobs(cluster: Cluster) -> Iterator[TrainingJob | InvalidJob]:

@@ -32,7 +32,7 @@ from closeknit.placement.values.placement import Placement, Share
 from closeknit.placement.values.request import NOBODY, Request, request
 from closeknit.placement.values.sentences import count
 from closeknit.scheduling.policy.patience import asked_again_at
-from closeknit.scheduling.policy.spares import of_spares, unspared, with_spares
+from closeknit.scheduling.policy.spares import of_spares, unspared, with_spares, with_spares_of
 from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
@@ -68,8 +68,8 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     asked = replace(request(NOBODY, job.spec, case.volumes.required), avoided=away.nodes)
     if not walk.questions.take_selection(asked, case.place, room.cluster):
         return Outcome(Hold(as_it_is), is_settled=False)
-    alone = with_own_gpus_free(job, case.pods, room.cluster).without(away.devices)
-    alone, unbooked = unspared(job, alone), alone.with_job(_unbooked(job))
+    free = unspared(job, with_own_gpus_free(job, case.pods, room.cluster))
+    alone, unbooked = free.without(away.devices), free.with_job(_unbooked(job)).without(away.devices)
     found = NONE if not_replaced(alone, asked, shares) else _found(asked, held, shares, alone, walk)
     if found.placement is not None:
         best = _past_lemons(found.placement, asked, shares, alone, walk)
@@ -124,8 +124,8 @@ def _elsewhere(job: TrainingJob, asked: Request, cluster: Cluster, walk: Walk) -
 
 def _booked(placement: Placement, job: TrainingJob, room: Room) -> Outcome:
     """It gets this: all that it holds already, and other nodes where it holds nothing."""
-    room = room.less(room.cluster.with_job(assumed(job, placement)))
-    return Outcome(Book(placement), is_settled=False, room=room)
+    booked = with_spares_of(assumed(job, placement), job)  # what it gives up others get once that is stored
+    return Outcome(Book(placement), is_settled=False, room=room.less(room.cluster.with_job(booked)))
 
 
 def _ready_at(

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from closeknit.api.affinity import NAME_FIELD, NodeAffinity, NodeRequirement, Operator, Term
 from closeknit.api.objects import TrainingJob
-from closeknit.cluster.booking.booking import Booking
+from closeknit.cluster.booking.booking import Booking, assignments, encoded_spares, spares
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.book import assumed, booked_share
 from closeknit.placement.replacement import not_replaced
@@ -27,19 +27,19 @@ def with_spares(job: TrainingJob, found: Placement, asked: Request, cluster: Clu
     if not wanted:
         return found
     asked, cluster = walk.lemons.without(asked, cluster)
-    shares, spares = list(map(booked_share, found.shares)), list[Share]()
-    while len(spares) < wanted:
-        held = cluster.with_job(assumed(job, replace(found, spares=tuple(spares))))
+    shares, taken = list(map(booked_share, found.shares)), list[Share]()
+    while len(taken) < wanted:
+        held = cluster.with_job(assumed(job, replace(found, spares=tuple(taken))))
         like = max(shares[: len(found.shares)], key=lambda share: len(share.gpus))
-        missing = [replace(like, lost=True)] * min(_AT_ONCE, wanted - len(spares))
+        missing = [replace(like, lost=True)] * min(_AT_ONCE, wanted - len(taken))
         if not_replaced(held, asked, (*shares, *missing)) is not None:
             break
         new = walk.questions.replaced(asked, (*shares, *missing), held).shares
-        spares += [new[position] for position in sorted(new)]
+        taken += [new[position] for position in sorted(new)]
         shares += [booked_share(new[position]) for position in sorted(new)]
         if len(new) < len(missing):
             break
-    return replace(found, spares=tuple(spares))
+    return replace(found, spares=tuple(taken))
 
 
 def unspared(job: TrainingJob, cluster: Cluster) -> Cluster:
@@ -49,6 +49,18 @@ def unspared(job: TrainingJob, cluster: Cluster) -> Cluster:
         return cluster
     status = job.status.model_copy(update={"placement": placement.model_copy(update={"spares": None})})
     return cluster.with_job(job.model_copy(update={"status": status}))
+
+
+def with_spares_of(job: TrainingJob, before: TrainingJob) -> TrainingJob:
+    """The job with the spares that it had before, too, but for those that are shares of it now."""
+    placement, had = job.status.placement, before.status.placement
+    if placement is None or had is None or not had.spares:
+        return job
+    held = {node.name for node in (*assignments(placement), *(placement.spares or ()))}
+    left = [share for share in spares(had) if share.node not in held]
+    told = encoded_spares((*spares(placement), *left))
+    status = job.status.model_copy(update={"placement": placement.model_copy(update={"spares": told})})
+    return job.model_copy(update={"status": status})
 
 
 def of_spares(asked: Request, held: Booking) -> Request:
