@@ -87,6 +87,7 @@ class Site(Bed):
 def running() -> Iterator[Site]:
     with standing(Site, PLUGIN, DRA) as site:
         allow_restarts_in_place(site.cluster, (*PLUGIN, *DRA))
+        site.restart()  # so that it has seen that
         yield site
 
 
