@@ -54,7 +54,7 @@ from closeknit.lifecycle.status.degraded import Degradation, degradation, harmed
 from closeknit.lifecycle.status.lost_time import Launch, launch, phases_told
 from closeknit.lifecycle.status.pauses import is_between, later, restart_at
 from closeknit.lifecycle.swap.dead_nodes import dead_nodes
-from closeknit.lifecycle.swap.staying_pods import farewells, is_missed
+from closeknit.lifecycle.swap.staying_pods import farewells, is_missed, told_otherwise
 from closeknit.lifecycle.writes.answers import TOLD_AGAIN
 from closeknit.lifecycle.writes.plan import Action, Addition, Notice, Plan
 from closeknit.lifecycle.writes.quota_demand import quota_demand
@@ -118,6 +118,9 @@ def _complete(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
     gang = attempt.gang()
     if isinstance(gang, Lost):
         return node_changed(attempt, gang)
+    there = [at for at, pod in enumerate(attempt.pods) if pod is not None]
+    if attempt.is_swapping and (words := told_otherwise(gang, attempt, there)):  # since the booking
+        return abandoned(subject, attempt.booking.shares, words)
     claims = shared_claims(subject.job, attempt.booking, subject.cluster)
     if stay := [claim for claim in claims if claim.key not in subject.cluster.pods]:
         return claim_stays(attempt, stay[0])

@@ -97,3 +97,20 @@ def test_a_quota_that_has_no_room_for_the_new_pod_is_told_in_the_end() -> None:
     assert pending is not None
     assert pending.reason == PendingReason.QUOTA_EXCEEDED
     assert story.status().placement is None
+
+
+def test_an_operator_of_another_release_that_finds_a_swap_booked_makes_all_pods_anew() -> None:
+    """The old one ended between its booking and the new Pod: sidecars of two releases may not understand each other."""
+    story = running()
+    die(story, nodes(story)[1])
+    while placement(story).replaced is None:
+        story.write_once()
+    if f"{SECOND}-r1" in story.pods():  # the API server has not heard of it
+        story.remove_pod(f"{SECOND}-r1")
+    story.answers.clear()
+    story.sidecar_image = "agent:2"
+    story.settle()
+    assert story.status().attempt == 2
+    assert (len(story.status().attempts), story.status().restarts) == (1, 1)
+    assert placement(story).swapping is None
+    assert f"{SECOND}-r1" not in story.pods()
