@@ -9,6 +9,7 @@ from closeknit.api.trainingjob_status import PlacementStatus, State
 from closeknit.cluster.booking.booking import booking
 from closeknit.cluster.objects.silence import Quiet
 from scenarios.manifests import cluster_topology, training_job
+from scenarios.restarting_gangs import running
 from scenarios.story import Story, dra_node, plugin_node
 
 KINDS = pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["plugin", "DRA"])
@@ -143,6 +144,18 @@ def test_a_restart_of_its_own_keeps_them() -> None:
         story.change_pod(pod, phase="Failed", containerStatuses=[{"name": "trainer", "state": state}])
     story.settle()
     assert (story.status().attempts[0].reason, spares(story)) == ("PodFailed", before)
+
+
+@KINDS
+def test_one_takes_a_place_beside_pods_that_stay(kind: Any) -> None:
+    story = running(kind, spares=1)
+    lost, (spare,) = nodes(story)[1], spares(story)
+    die(story, lost)
+    assert (nodes(story)[1], story.status().attempt) == (spare, 1)
+    assert "train-a1-worker-00001-r1" in story.pods()
+    assert not {lost, *nodes(story)} & set(spares(story))
+    (ended,) = story.status().attempts
+    assert [(each.node, each.gpu) for each in ended.blamed or ()] == [(lost, None)], "and the dead node is to blame"
 
 
 def test_a_lemon_is_no_spare() -> None:
