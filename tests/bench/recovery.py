@@ -14,6 +14,8 @@ Each of `PARTS` gives some of its keys:
                 ranks of a node until all Pods of the gang are bound, to the nodes that are left and to the third.
     false_restarts  gangs that were ended for kubelets that are silent for 5 to 240 s while their ranks train on: 1,000
                 seeded lives by a simulated clock.
+    swaps       the operator's writes while a gang of 512 whole nodes, which restarts in place, replaces one of them:
+                bench.swap.
 """
 
 import argparse
@@ -27,6 +29,7 @@ from collections.abc import Callable, Mapping
 
 from bench.in_place import restarts_in_place
 from bench.node_loss import false_restarts, node_losses
+from bench.swap import swaps
 from closeknit.kube.lease import RETRY_S
 from harness.operator_bed import ON_PLUGIN
 from harness.replicas import Replicas, replicas
@@ -66,7 +69,7 @@ def _taken_over(bed: Replicas, how: signal.Signals, kills: int) -> list[float]:
     return took_s
 
 
-PARTS: tuple[Callable[..., Figures], ...] = (takeovers, restarts_in_place, node_losses, false_restarts)
+PARTS: tuple[Callable[..., Figures], ...] = (takeovers, restarts_in_place, node_losses, false_restarts, swaps)
 
 
 def main() -> None:
