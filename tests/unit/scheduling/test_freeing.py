@@ -30,18 +30,20 @@ class Preempting:
     def __call__(self, case: Case, room: Room, walk: Walk) -> Outcome | None:
         if case.job.spec.priority_class_name != "high" or room.cluster.booking_of(case.key) is not None:
             return None
-        if isinstance(admit(case, room, walk).verdict, Book):
+        refused = admit(case, room, walk)
+        if isinstance(refused.verdict, Book):
             return None
+        refused = replace(refused, is_settled=False)  # it rests on who holds GPUs, too, and not on what is free alone
         cluster = room.cluster
         for key, job in walk.cluster.jobs.items():
             if cluster.booking_of(key) is not None and queue_place(cluster, job) > case.place:
                 status = job.status.model_copy(update={"placement": None})
                 cluster = cluster.with_job(job.model_copy(update={"status": status}))
         if cluster is room.cluster:
-            return None
+            return refused
         found = admit(case, room.more(cluster), walk)
         if not isinstance(found.verdict, Book):
-            return None
+            return refused
         self.freed += 1
         return found
 
