@@ -33,7 +33,7 @@ class Preempting:
         refused = admit(case, room, walk)
         if isinstance(refused.verdict, Book):
             return None
-        refused = replace(refused, is_settled=False)  # it rests on who holds GPUs, too, and not on what is free alone
+        refused.is_settled, refused.scene = False, None  # it rests on who holds GPUs, too, not on what is free alone
         cluster = room.cluster
         for key, job in walk.cluster.jobs.items():
             if cluster.booking_of(key) is not None and queue_place(cluster, job) > case.place:
