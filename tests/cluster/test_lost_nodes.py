@@ -162,19 +162,21 @@ def test_pods_on_healthy_nodes_stay_and_one_new_pod_takes_the_place_of_the_lost_
     site.submit(**spec, **RESTARTS)
     site.wait_for_state("Running")
     lost, stays = "train-a1-worker-00000", "train-a1-worker-00001"  # node rank 0, where ranks meet
+    first, second = site.placed_on()  # a node that other tests have lost twice is a lemon, and comes last
+    (third,) = {*nodes} - {first, second}
     begin_run(site.cluster, site.namespace, [lost, stays], 0)
     uid = site.cluster.get("pod", stays, site.namespace)["metadata"]["uid"]
-    site.kill(nodes[0])
+    site.kill(first)
     before = len(site.writes())
     taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
-    site.cluster.kubectl("taint", "node", nodes[0], taint)
-    site.tainted.append((nodes[0], taint))
+    site.cluster.kubectl("taint", "node", first, taint)
+    site.tainted.append((first, taint))
     site.wait(lambda: _phase(site, f"{lost}-r1") == "Running", "the new Pod to run")
     assert site.job()["status"]["state"] != "Running", "the others have not left the old run"
     begin_run(site.cluster, site.namespace, [f"{lost}-r1", stays], 1)
     site.wait_for_state("Running")
     status = site.job()["status"]
-    assert site.placed_on() == [nodes[2], nodes[1]]
+    assert site.placed_on() == [third, second]
     assert (status["attempt"], status["restarts"]) == (1, 1)
     assert (status["placement"]["run"], status["placement"]["replaced"]) == (1, {"0": 1})
     assert "swapping" not in status["placement"]
@@ -185,7 +187,9 @@ def test_pods_on_healthy_nodes_stay_and_one_new_pod_takes_the_place_of_the_lost_
     found = [f"{each.verb} {each.resource} {each.name}" for each in site.writes()[before:]]
     claim = [f"create resourceclaims {lost}-r1"] if spec is ON_DRA else []
     told = [each for each in found if "pods" in each or "resourceclaims" in each]
-    assert sorted(told) == sorted([f"patch pods {lost}", f"delete pods {lost}", f"create pods {lost}-r1", *claim])
+    deleted = f"delete pods {lost}"  # unless Kubernetes, which sees the taint as well, was first
+    expected = [f"patch pods {lost}", f"create pods {lost}-r1", *claim]
+    assert sorted(told) in (sorted(expected), sorted([*expected, deleted]))
     assert len(found) - len(told) == 4, found
     slices = site.cluster.get("endpointslices", namespace=site.namespace)["items"]
     named = [each["targetRef"]["name"] for part in slices for each in part.get("endpoints") or ()]
