@@ -111,6 +111,8 @@ class Walk:
         """Tells the ranks of a job that runs until it is told, and waits until the operator has seen their end."""
         with self._step(f"the job {name}, told to end, has succeeded"):
             for pod in self.pods(name):
+                if pod["status"]["phase"] != "Running":
+                    continue
                 told = ("exec", pod["metadata"]["name"], f"--namespace={TEAM}", "--", "python", "-c", TELL)
                 self.site.cluster.kubectl(*told)
             self.wait_for(name, "Succeeded")
