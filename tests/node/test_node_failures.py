@@ -40,7 +40,8 @@ def gang(jobs: Jobs, stand_of_three: Stand, request: pytest.FixtureRequest) -> I
         for file in node.reports.glob("*"):
             file.unlink()
     jobs.begin(request.node.name.removeprefix("test_").replace("_", "-")[:40].strip("-"))
-    jobs.train(["sh", "-c", SCRIPT], gpus=GPUS, restart={"limit": 1})
+    # Whole nodes: while Pods of the test before still hold some GPUs, a gang on three nodes would do, too.
+    jobs.train(["sh", "-c", SCRIPT], gpus=GPUS, topology={"gpusPerNode": GPUS // 2}, restart={"limit": 1})
     jobs.wait_for_state("Running")
     yield
     jobs.delete("trainingjob", "train")
