@@ -31,7 +31,7 @@ def node_losses(*, is_quick: bool) -> Mapping[str, float]:
     took_s = []
     with standing_jobs() as jobs, jobs.stand.spare() as stand:
         jobs.begin("node-loss")
-        jobs.train(["sh", "-c", SCRIPT], gpus=8 * len(RANKS), restart={"limit": 1})
+        jobs.train(["sh", "-c", SCRIPT], gpus=8 * len(RANKS), topology={"gpusPerNode": 8}, restart={"limit": 1})
         jobs.wait_for_state("Running")
         for number in range(kills):
             time.sleep(chance.uniform(10, 20))
