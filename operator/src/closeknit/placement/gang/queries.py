@@ -59,7 +59,7 @@ class SpreadQueries:
         self._counts = site.ground.counts
         self._known: dict[tuple[int, OfferMask] | None, Counted | None] = {}
         """(GPUs of equal shares, mask of the offers that have them) -> the fewest domains."""
-        self._worse: set[tuple[tuple[int, OfferMask] | None, PackedCost | None]] = set()
+        self._worse: set[tuple[tuple[int, OfferMask], PackedCost | None]] = set()
         """Those of them that certainly need more domains than this."""
 
     def is_alone(self, shape: ShareSize) -> bool:
@@ -166,7 +166,8 @@ class SpreadQueries:
         if filling is not None and most is not None and not filling.may_cost(units, most):
             return None
         if filling is not None and than is not None and filling.costs_more(units, than):
-            self._worse.add((key, than))
+            if key is not None:
+                self._worse.add((key, than))
             return None
         cost = filling.cost(units) if filling else None
         found = None if filling is None or cost is None else Counted(cost, shape, filling.is_least(units))
