@@ -8,7 +8,7 @@ from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.job_volumes import NO_VOLUMES
-from closeknit.lifecycle.verdict import Keep
+from closeknit.lifecycle.verdict import Hold, Keep
 from closeknit.lifecycle.writes.answers import NOTHING
 from closeknit.scheduling.memo.backfill import Backfill
 from closeknit.scheduling.memo.memory import Memory
@@ -89,6 +89,7 @@ class Standing:
                 answers is known.answers
                 and (known.until is None or now < known.until)
                 and not (put_aside and key in put_aside)
+                and not (is_busy and isinstance(known.verdict, Hold))  # nothing is decided on it meanwhile
                 and not (moved and key in moved)
                 and (shape not in giving_way or self._is_crowded(known.job))
                 and (volumes_are_same or self._has_same_volumes(known))
