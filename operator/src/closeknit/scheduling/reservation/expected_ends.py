@@ -19,6 +19,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.own_pods import children
 from closeknit.lifecycle.status.conditions import found, moment
 from closeknit.lifecycle.status.pauses import LINGERS_AFTER
+from closeknit.lifecycle.status.statuses import is_finished
 
 SHORTEST = timedelta(minutes=1)
 """Of what a declaration counts for: no step is shorter, so that decisions and statuses follow at a bounded rate."""
@@ -98,31 +99,28 @@ def silent_jobs(cluster: Cluster, now: datetime, known: tuple[ExpectedEnd, ...])
 
 def _declared(cluster: Cluster, now: datetime) -> Iterator[ExpectedEnd]:
     for key, job in cluster.jobs.items():
-        if job.status.placement is None or cluster.booking_of(key) is None:
+        if job.status.placement is None or cluster.booking_of(key) is None or _is_leaving(job):
             continue
-        if job.metadata.deletion_timestamp is not None:
-            going = moment(job.metadata.deletion_timestamp) + _GRACE + LINGERS_AFTER
-            if going > now:
-                yield ExpectedEnd(going, key)
-        elif (end := expected_end(job, now)) is not None:
+        if (end := expected_end(job, now)) is not None:
             yield end
 
 
 def _leaving(cluster: Cluster, now: datetime) -> Iterator[ExpectedEnd]:
-    """Jobs that hold nothing by a booking, and whose Pods still do. One that stays longer than it may is stuck, and
-    nothing tells when it goes."""
+    """Jobs that are over, suspended or being deleted, and whose Pods still hold something. One that waits again may
+    get its own GPUs back, and one whose Pods stay longer than they may is stuck: nothing tells when either leaves."""
     for key, pods in cluster.pods_by_job.items():
         job = cluster.jobs.get(key)
-        if job is None or cluster.booking_of(key) is not None or not any(pod.is_live for pod in pods):
+        if job is None or not _is_leaving(job) or not any(pod.is_live for pod in pods):
             continue
-        ended = [moment(each.ended) + _GRACE for each in job.status.attempts[-1:]]
-        ends = [
-            moment(pod.deletion_timestamp) if pod.deletion_timestamp is not None else max(ended, default=now)
-            for pod in children(job, cluster).live
-        ]
-        at = max(ends, default=now) + LINGERS_AFTER
-        if at > now and ends and (ended or any(pod.deletion_timestamp for pod in pods)):
+        told = (job.metadata.deletion_timestamp, *(pod.deletion_timestamp for pod in children(job, cluster).live))
+        going = [moment(each) for each in told if each is not None]
+        going += [moment(each.ended) + _GRACE for each in job.status.attempts[-1:]]
+        if going and (at := max(going) + LINGERS_AFTER) > now:
             yield ExpectedEnd(at, key)
+
+
+def _is_leaving(job: TrainingJob) -> bool:
+    return is_finished(job) or job.spec.suspend or job.metadata.deletion_timestamp is not None
 
 
 def _extended(at: datetime, step: timedelta, now: datetime) -> datetime:
