@@ -4,16 +4,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from closeknit.api.names import INDEX_LABEL, EventAction, EventReason
+from closeknit.api.names import INDEX_LABEL, EventAction, EventReason, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.api.text.opaque import short
 from closeknit.api.trainingjob_status import EnvironmentStatus, PlacementStatus, TrainingJobStatus
 from closeknit.cluster.booking.booking import (
+    AwaitedAttempt,
     Booking,
     BookingShare,
     assignments,
     decoded,
     encoded,
+    encoded_awaits,
     encoded_spares,
     gpu_digest,
     names,
@@ -53,9 +55,10 @@ COUNTED_FOR = timedelta(seconds=30)
 RECOUNTED_WITHIN = timedelta(minutes=5) + COUNTED_FOR
 
 
-def assumed(job: TrainingJob, placement: Placement) -> TrainingJob:
-    """The job for the decisions about others: it holds this already."""
-    status = TrainingJobStatus(attempt=job.status.attempt or 1, placement=_placement_status(job, placement))
+def assumed(job: TrainingJob, placement: Placement, awaited: Sequence[AwaitedAttempt] = ()) -> TrainingJob:
+    """The job for the decisions about others: it holds this already, though others may have it until they are gone."""
+    booked = _placement_status(job, placement).model_copy(update={"awaits": encoded_awaits(awaited)})
+    status = TrainingJobStatus(attempt=job.status.attempt or 1, placement=booked)
     return job.model_copy(update={"status": status})
 
 
@@ -117,6 +120,25 @@ def book(subject: Subject, placement: Placement) -> Plan:
         adds=creation.additions(made),
     )
     return replace(plan, sets=found.names)
+
+
+def reserve(subject: Subject, placement: Placement, awaited: Sequence[AwaitedAttempt], message: str) -> Plan:
+    """The booking of a placement whose GPUs others have until their Pods are gone. Nothing is made by it; but it is
+    stored only if the quotas, and the API server's admission, would take the gang: no job makes room for one that
+    would be refused."""
+    job = subject.job
+    booked = _placement_status(job, placement).model_copy(update={"awaits": encoded_awaits(awaited)})
+    made = _gang(subject, _booking(job, placement, subject.attempt), booked)
+    children = creation.whole(made, with_others=True)
+    is_first = job.status.placement is None
+    status = statuses.awaiting(job, subject.now, booked, message, unknown_preference(job.spec, subject.cluster))
+    return subject.plan(
+        status,
+        demand=quota_demand(children.manifests, may_be_counted=may_be_counted(subject)) if is_first else None,
+        probes=(pod(made, 0),) if is_first else (),
+        notice=subject.notice(PendingReason.PREEMPTION_PENDING, message, action=EventAction.QUEUE),
+        adds=creation.additions(made),
+    )
 
 
 def _gang(subject: Subject, booking: Booking, booked: PlacementStatus) -> Gang:

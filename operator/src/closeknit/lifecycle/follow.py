@@ -16,6 +16,8 @@ from closeknit.lifecycle.attempt.remains import Remains, remains
 from closeknit.lifecycle.attempt.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.book import book
 from closeknit.lifecycle.health.ending import abandoned, over, succeeded
+from closeknit.lifecycle.preemption.awaited_room import await_room
+from closeknit.lifecycle.preemption.eviction import evict
 from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.conditions import stated, timestamp
 from closeknit.lifecycle.status.deadlines import deadline, expiry
@@ -26,7 +28,7 @@ from closeknit.lifecycle.status.preference import patient_until, unknown_prefere
 from closeknit.lifecycle.swap.staying_pods import cannot_stay, farewells
 from closeknit.lifecycle.tend import tend
 from closeknit.lifecycle.unreadable import erred
-from closeknit.lifecycle.verdict import Book, Hold, Keep, Refusal, Verdict, Wait, WaitCause
+from closeknit.lifecycle.verdict import Await, Book, Evict, Hold, Keep, Refusal, Verdict, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import NOTHING, TOLD_AGAIN, Answers, undeleted_words
 from closeknit.lifecycle.writes.plan import Action, Delete, Plan, Telling
 
@@ -51,6 +53,10 @@ def follow(
             plan = book(subject, placement)
         case Hold(shares, message):
             plan = _hold(subject, shares, message)
+        case Await(awaits, message, placement):
+            plan = await_room(subject, awaits, message, placement)
+        case Evict(held, by):
+            plan = evict(Attempt(subject, held), by)
         case Wait(refusal):
             plan = _wait(subject, refusal)
     return plan if is_late else plan.woken_at(now, due)

@@ -23,6 +23,7 @@ from closeknit.scheduling.queue.entries import (
     queue_place,
 )
 from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.victims.preemptions import Preemptions
 
 
 class Standing:
@@ -41,12 +42,14 @@ class Standing:
         scene: Cluster,
         is_crowded: Callable[[TrainingJob], bool],
         beyond: Mapping[JobKey, str],
+        preemptions: Preemptions,
     ) -> None:
         """`beyond`: `TemplateMemory.beyond` of now."""
         self._cluster = cluster
         self._memory = memory
         self._now = now
         self._questions = questions
+        self._preemptions = preemptions
         self._is_crowded = is_crowded
         self._last = last = questions.last
         self._scene = scene
@@ -69,7 +72,7 @@ class Standing:
         busy, put_aside, now = self._memory.busy, self._memory.put_aside, self._now
         are_same, volumes_are_same, giving_way = self._are_pods_same, self._are_volumes_same, self._last.giving_way
         has_freed, moved = room.freed is not self._scene, self._moved
-        refusal = self._questions.refusal
+        refusal, holders, awaited = self._questions.refusal, self._preemptions.holders, self._preemptions.by_victim
         for known in self._queue:
             if not isinstance(known, QueueEntry):
                 return known
@@ -91,9 +94,11 @@ class Standing:
                 and (volumes_are_same or self._has_same_volumes(known))
                 and (are_same or (pods := pods_of(key, ())) is known.pods or pods == known.pods)
             )
-            if not is_same:
+            if not is_same or (awaited and key in awaited):
                 return self._case(key, known.job, known.place)
             is_answered = known.is_settled and (shape is None or refusal(shape, room) is known.verdict)
+            if known.holders is not None and known.holders is not holders:
+                return known  # others hold GPUs now, who may make room for it
             if is_answered or (known.scene is not None and known.scene is room.scene and self._are_views_same):
                 passed.append(known)
             else:
@@ -162,4 +167,5 @@ def noted(case: Case, outcome: Outcome) -> QueueEntry:
         outcome.until,
         outcome.is_settled,
         outcome.scene,
+        outcome.holders,
     )

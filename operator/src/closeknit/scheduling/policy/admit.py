@@ -56,14 +56,13 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
         has_left = bool(case.pods or room.cluster.claims_of(case.key))
         scene = None if alone is room.cluster else room.scene
         return Outcome(answer, shape, until=again, is_settled=not (has_left or away.until), scene=scene)
-    answer = _in_one(shape.request, answer, case.volumes.choices, alone, walk)
-    answer = _past_lemons(shape.request, answer, case.volumes.choices, alone, walk)
+    answer = chosen(shape.request, answer, case.volumes.choices, alone, walk)
     if (refusal := walk.probation.refusal(job, case.answers, is_trial=may_be_refused)) is not None:
         if alone is room.cluster:
             questions.left_free(shape, room)
         return Outcome(Wait(refusal), shape, until=refusal.until, is_settled=False)
     again = asked_again_at(patience, away.until)
-    if (cannot := _cannot_be_made(case, answer, shape, again, room)) is not None:
+    if (cannot := cannot_be_made(case, answer, shape, again, room)) is not None:
         return cannot
     answer = with_spares(job, answer, shape.request, alone, walk)
     booked = room.less(room.cluster.with_job(assumed(job, answer)), is_trial=may_be_refused)
@@ -97,6 +96,11 @@ def _put_off(
         if refusal is not None and (is_fitting or refusal.reason is not None):
             return Outcome(Wait(refusal), shape, until=refusal.until, is_settled=False)
     return None if may_be_asked else questions.not_asked(shape)
+
+
+def chosen(asked: Request, answer: Placement, choices: Sequence[NodeAffinity], alone: Cluster, walk: Walk) -> Placement:
+    """The placement, or another one that is better for what placement does not look at: volumes and lemons."""
+    return _past_lemons(asked, _in_one(asked, answer, choices, alone, walk), choices, alone, walk)
 
 
 def _in_one(
@@ -140,7 +144,7 @@ def _answer(case: Case, room: Room, walk: Walk, shape: RequestShape, alone: Clus
     return walk.questions.answer_alone(shape, alone, case)
 
 
-def _cannot_be_made(
+def cannot_be_made(
     case: Case, placement: Placement, shape: RequestShape, again: datetime | None, room: Room
 ) -> Outcome | None:
     """The obstacle that keeps a fitting gang from being made or started; None where none is known. `again` is when it
