@@ -76,6 +76,8 @@ def schedule(
     unread: list[JobKey] = []
     while (case := standing.next_case(room, entries)) is not None:
         outcome = _outcome(case, room, walk, policies)
+        if room.freed is not scene and cluster.booking_of(case.key) and room.cluster.booking_of(case.key) is None:
+            outcome.is_settled, outcome.scene = False, None  # it rests on the verdict that took its GPUs, too
         room = outcome.room or room
         entries.append(noted(case, outcome))
         unread += [case.key] if outcome.verdict is UNREAD else []
