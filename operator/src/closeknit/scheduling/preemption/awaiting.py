@@ -17,7 +17,7 @@ from closeknit.scheduling.policy.admit import admit, cannot_be_made
 from closeknit.scheduling.policy.spares import with_spares
 from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.preemption.made_room import alone, made_room, placed
-from closeknit.scheduling.preemption.words import holds, left, room_words, words_now
+from closeknit.scheduling.preemption.words import holds, remaining, room_words, words_now
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.victims.victim import leaving, unbooked, victims
@@ -115,4 +115,4 @@ def _standing(awaited: Sequence[AwaitedAttempt], case: Case, cluster: Cluster) -
 
 def _are_there(awaited: Sequence[AwaitedAttempt], cluster: Cluster) -> bool:
     """Whether one of them still holds something."""
-    return any(holds(each, cluster) or left(each, cluster) for each in awaited)
+    return any(holds(each, cluster) or remaining(each, cluster) for each in awaited)

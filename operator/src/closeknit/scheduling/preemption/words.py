@@ -15,7 +15,7 @@ def holds(each: AwaitedAttempt, cluster: Cluster) -> bool:
     return held is not None and (held.uid, held.attempt) == (each.uid, each.attempt)
 
 
-def left(each: AwaitedAttempt, cluster: Cluster) -> list[str]:
+def remaining(each: AwaitedAttempt, cluster: Cluster) -> list[str]:
     """The Pods that are left of one."""
     return [
         f"Pod {each.job.namespace}/{pod.name}" + (f" on node {pod.node}" if pod.node else "")
@@ -36,7 +36,7 @@ def room_words(awaited: Sequence[AwaitedAttempt]) -> str:
 
 def words_now(awaited: Sequence[AwaitedAttempt], cluster: Cluster) -> str:
     """What it waits for; the first Pod that is left, and how many."""
-    left = [pod for each in awaited for pod in left(each, cluster)]
+    left = [pod for each in awaited for pod in remaining(each, cluster)]
     if not left:
         return room_words(awaited)
     more = f" and {count(len(left) - 1, 'more Pod')}" if len(left) > 1 else ""

@@ -78,32 +78,58 @@ def gone(cluster: Cluster, job: TrainingJob) -> Iterator[ObjectChange]:
     """What changes once a job holds nothing any more: its booking, its Pods and their claims."""
     yield change(unbooked(job))
     pods = tuple(pod for pod in cluster.pods_of(job.key) if is_own(pod, job))
-    yield from (_removed(pod) for pod in pods if pod.is_live)
+    yield from (ObjectChange(pod_stream(pod), pod.key, None) for pod in pods if pod.is_live)
     for claim in own_claims(job, pods, cluster):
         yield ObjectChange(Stream.RESOURCE_CLAIMS, claim.key, None)
 
 
 def going(cluster: Cluster, now: datetime) -> Iterator[ObjectChange]:
-    """What changes once the Pods of ended attempts are gone, but for those that outstay their grace period."""
+    """What changes once the Pods of ended attempts are gone, but for those that outstay their grace period, and once
+    those jobs hold nothing any more all of whose Pods have succeeded."""
     for key, job in cluster.jobs.items():
+        if _has_succeeded(job, cluster):
+            yield from gone(cluster, job)
         if not job.status.attempts:
             continue
         for pod in cluster.pods_of(key):
-            claim = own_claim(cluster, pod)
-            if not (pod.is_live or claim) or not is_own(pod, job) or not _is_going(pod, job, now):
-                continue
-            if pod.is_live:
-                yield _removed(pod)
-            if claim is not None and not claim.is_shared:
-                yield ObjectChange(Stream.RESOURCE_CLAIMS, claim.key, None)
+            if is_own(pod, job) and _is_going(pod, job, now):
+                yield from _ended(pod, cluster)
 
 
 def leaving(cluster: Cluster, awaited: Iterable[AwaitedAttempt]) -> Iterator[ObjectChange]:
-    """What changes once these jobs have made room; those that hold something else by now keep that."""
+    """What changes once these have made room: their Pods are gone, however long they stay, and their bookings. What one
+    of them has got since it keeps."""
     for each in awaited:
         job, held = cluster.jobs.get(each.job), cluster.booking_of(each.job)
         if job is not None and held is not None and (held.uid, held.attempt) == (each.uid, each.attempt):
             yield from gone(cluster, job)
+            continue
+        for pod in cluster.pods_of(each.job):
+            if each.uid in pod.job_uids and (pod.attempt or 0) <= each.attempt:
+                yield from _ended(pod, cluster)
+
+
+def _ended(pod: Pod, cluster: Cluster) -> Iterator[ObjectChange]:
+    """What changes once a Pod is gone, and its claim with it."""
+    claim = own_claim(cluster, pod)
+    if pod.is_live:
+        yield ObjectChange(pod_stream(pod), pod.key, None)
+    if claim is not None and not claim.is_shared:
+        yield ObjectChange(Stream.RESOURCE_CLAIMS, claim.key, None)
+
+
+def _has_succeeded(job: TrainingJob, cluster: Cluster) -> bool:
+    """Whether all Pods of a job that holds GPUs have ended with success, as its status is about to say."""
+    pods = cluster.pods_of(job.key) if job.status.placement is not None else ()
+    held = cluster.booking_of(job.key) if any(pod.phase == "Succeeded" for pod in pods) else None
+    if held is None:
+        return False
+    over = {
+        held.position(pod.child)
+        for pod in pods
+        if pod.child is not None and pod.phase == "Succeeded" and pod.child.attempt == held.attempt and is_own(pod, job)
+    }
+    return all(share.succeeded or at in over for at, share in enumerate(held.shares))
 
 
 def _is_going(pod: Pod, job: TrainingJob, now: datetime) -> bool:
@@ -114,7 +140,3 @@ def _is_going(pod: Pod, job: TrainingJob, now: datetime) -> bool:
         return False
     at = moment(last.ended)
     return is_between(at, now, at + timedelta(seconds=pod.grace_s) + LINGERS_AFTER)
-
-
-def _removed(pod: Pod) -> ObjectChange:
-    return ObjectChange(pod_stream(pod), pod.key, None)
