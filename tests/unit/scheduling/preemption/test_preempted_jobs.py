@@ -14,7 +14,7 @@ from scenarios.manifests import priority_class, training_job
 from scenarios.story import Story, dra_node, plugin_node
 
 KINDS = pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["plugin", "DRA"])
-HIGH = {"priorityClassName": "high"}
+HIGH: dict[str, Any] = {"priorityClassName": "high"}
 
 
 def site(kind: Any, *jobs: dict[str, Any], nodes: int = 1) -> Story:
