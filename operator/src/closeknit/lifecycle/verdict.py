@@ -98,7 +98,28 @@ class Wait:
     refusal: Refusal
 
 
-Verdict = Keep | Book | Hold | Await | Evict | Wait
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Room that is kept for the first job that waits for some: whoever comes after it may not delay it."""
+
+    job: JobKey
+    at: datetime | None
+    """When the room is expected to be free; None where nothing says so, and the job has waited long."""
+    placement: Placement
+    awaits: tuple[JobKey, ...]
+    """Jobs that hold some of it until then, in the order of their ends."""
+    late: tuple[JobKey, ...] = ()
+    """Those of them that run longer than they declared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve(Wait):
+    """It waits for room, and this is kept for it."""
+
+    reservation: Reservation
+
+
+Verdict = Keep | Book | Hold | Await | Evict | Wait | Reserve
 """What `schedule` says of a job, and `follow` brings its objects to.
 
 To come, each as a class beside these: Shrink and Grow (an elastic gang gives some of its ranks, or takes some more).

@@ -8,6 +8,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.mistake import OwnMistake, guarded
 from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
 from closeknit.placement.gang.cache import Tables
+from closeknit.scheduling.memo.backfill import Backfill
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.question_budget import QuestionBudget
 from closeknit.scheduling.memo.questions import Questions
@@ -47,6 +48,7 @@ def schedule(
     questions = Questions(last, tables, QuestionBudget(last.came_to, are_bounded=memory.is_rationed))
     crowd, probation = Crowd(cluster), Probation(cluster, memory, now)
     preemptions = Preemptions(cluster, last, now, are_bounded=memory.is_rationed)
+    backfill = Backfill(last, tables, now)
     templates = template_memory(cluster, last)
     walk = Walk(
         cluster=cluster,
@@ -58,6 +60,7 @@ def schedule(
         crowd=crowd,
         lemons=LastNodes(cluster, now),
         preemptions=preemptions,
+        backfill=backfill,
         beyond=templates.beyond,
     )
     scene = last.scene if is_quiet else cluster
@@ -66,10 +69,10 @@ def schedule(
         memory,
         now,
         questions,
+        (backfill, preemptions),
         scene=scene,
         is_crowded=crowd.is_behind,
         beyond=templates.beyond,
-        preemptions=preemptions,
     )
     room = Room(cluster, scene, scene, is_trial=probation.are_under_way())
     entries: list[QueueEntry] = []
@@ -82,15 +85,19 @@ def schedule(
         entries.append(noted(case, outcome))
         unread += [case.key] if outcome.verdict is UNREAD else []
     words = renewed(questions.refused, last, tables, memory, now, is_quiet=is_quiet, is_trial=room.is_trial)
-    entries = words.worded(entries)
+    entries = backfill.reserved(words.worded(entries))
     moments = [entry.until for entry in entries if entry.until is not None]
     moments += [] if words.wake_at is None else [words.wake_at]
+    moments += [] if backfill.wake_at is None else [backfill.wake_at]
     moments += [now + AGAIN] if questions.budget.is_short or preemptions.is_short else []
     made = Schedule(
         cluster=cluster,
         booked=room.cluster,
         scene=scene,
         refused={**questions.left, **words.refused},
+        reservations=tuple(backfill.reservations),
+        searches=tuple(backfill.searches),
+        behind=backfill.behind,
         templates=templates,
         unread=tuple(unread),
         came_to=questions.budget.came_to,

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from closeknit.api.names import JobKey
 from closeknit.cluster.cluster import Cluster
+from closeknit.scheduling.memo.backfill import Backfill
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.questions import Questions
 from closeknit.scheduling.policy.crowd import Crowd
@@ -31,6 +32,7 @@ class Walk:
     crowd: Crowd
     lemons: LastNodes
     preemptions: Preemptions
+    backfill: Backfill
     beyond: Mapping[JobKey, str]
     """Jobs whose templates are not kept, with the message."""
 
