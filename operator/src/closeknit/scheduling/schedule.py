@@ -47,8 +47,8 @@ def schedule(
     is_quiet = memory.schedule is not None and is_same_scene(last.cluster, cluster)
     questions = Questions(last, tables, QuestionBudget(last.came_to, are_bounded=memory.is_rationed))
     crowd, probation = Crowd(cluster), Probation(cluster, memory, now)
-    backfill = Backfill(last, tables, now)
     preemptions = Preemptions(cluster, last, now, are_bounded=memory.is_rationed)
+    backfill = Backfill(last, tables, now)
     templates = template_memory(cluster, last)
     walk = Walk(
         cluster=cluster,
@@ -59,8 +59,8 @@ def schedule(
         probation=probation,
         crowd=crowd,
         lemons=LastNodes(cluster, now),
-        backfill=backfill,
         preemptions=preemptions,
+        backfill=backfill,
         beyond=templates.beyond,
     )
     scene = last.scene if is_quiet else cluster
@@ -69,8 +69,7 @@ def schedule(
         memory,
         now,
         questions,
-        backfill,
-        preemptions,
+        (backfill, preemptions),
         scene=scene,
         is_crowded=crowd.is_behind,
         beyond=templates.beyond,

@@ -137,6 +137,11 @@ class Backfill:
         if self.current is not None and not self._ends_before(job.spec, self.current):
             self._booked.append(assumed(job, answer))
 
+    def withdraw(self, job: JobKey) -> None:
+        """Others make room for the job: nothing is kept for it any more."""
+        if self.current is not None and self.current.job == job:
+            self.current = self._future = None
+
     def reserved(self, entries: list[QueueEntry]) -> list[QueueEntry]:
         """The entries of the walk, with the reservation as the verdict on its job."""
         kept = None if self.current is None else self.current.job

@@ -33,26 +33,24 @@ class Standing:
     `scene` is that of the first room: while `Room.freed` is the same, no verdict of this walk has freed anything.
     """
 
-    def __init__(  # noqa: PLR0913 - one for each input of a verdict
+    def __init__(
         self,
         cluster: Cluster,
         memory: Memory,
         now: datetime,
         questions: Questions,
-        backfill: Backfill,
-        preemptions: Preemptions,
+        rooms: tuple[Backfill, Preemptions],
         *,
         scene: Cluster,
         is_crowded: Callable[[TrainingJob], bool],
         beyond: Mapping[JobKey, str],
     ) -> None:
-        """`beyond`: `TemplateMemory.beyond` of now."""
+        """`rooms`: what is kept for a job, and what others make for one. `beyond`: `TemplateMemory.beyond` of now."""
         self._cluster = cluster
         self._memory = memory
         self._now = now
         self._questions = questions
-        self._backfill = backfill
-        self._preemptions = preemptions
+        self._backfill, self._preemptions = rooms
         self._is_crowded = is_crowded
         self._last = last = questions.last
         self._scene = scene

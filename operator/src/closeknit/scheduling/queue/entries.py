@@ -120,6 +120,7 @@ class QueueEntry(Case):
             and self.until == other.until
             and self.is_settled == other.is_settled
             and self.scene is other.scene
+            and self.holders is other.holders
         )
 
     def says_like(self, other: "QueueEntry") -> bool:

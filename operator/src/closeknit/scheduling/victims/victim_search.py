@@ -7,17 +7,20 @@ what is cheap beside it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 from closeknit.api.trainingjob import NvlinkPolicy
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.node.node import Holder, HolderKind
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
-from closeknit.scheduling.victims.cheapest_victims import EXACT, cheapest, without_needless
+from closeknit.scheduling.victims.cheapest_victims import EXACT, Cheapest, without_needless
 from closeknit.scheduling.victims.victim import Victim
 
 MOST_DOMAINS = 4  # that are tried, of many; two of equal cost are as good
+MOST_TRIED = 1 << EXACT  # choices among few victims: all, a millisecond or two each where the cluster is small
+MOST_REFINED = 64  # choices among the cheapest of many
 MOST_SPARED = 64  # of many victims these are tried to be spared one by one, the dearest first
 
 
@@ -38,10 +41,15 @@ class Ground:
     place: Callable[[Cluster], Placement | None]
     """The gang's placement; None where it does not fit."""
     can_place: Callable[[Cluster], bool]
+    _known: dict[frozenset[Victim], bool] = field(default_factory=dict)
 
     def fits(self, gone: Sequence[Victim]) -> bool:
         """Whether the gang fits without these."""
-        return self.can_place(self.without(gone))
+        key = frozenset(gone)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self.can_place(self.without(gone))
+        return known
 
 
 def make_room(ground: Ground, asked: Request, victims: Sequence[Victim]) -> MadeRoom | None:
@@ -49,7 +57,8 @@ def make_room(ground: Ground, asked: Request, victims: Sequence[Victim]) -> Made
 
     `victims` are those that may go, the cheapest first.
     """
-    found = _exactly(ground, asked, victims) if len(victims) <= EXACT else _by_domains(ground, asked, victims)
+    is_few = len(victims) <= EXACT
+    found = _exactly(ground, asked, victims, MOST_TRIED) if is_few else _by_domains(ground, asked, victims)
     placement = None if found is None else ground.place(ground.without(found))
     return None if found is None or placement is None else MadeRoom(tuple(sorted(found, key=_key)), placement)
 
@@ -58,10 +67,16 @@ def _key(victim: Victim) -> tuple[str, str]:
     return victim.key
 
 
-def _exactly(ground: Ground, asked: Request, victims: Sequence[Victim]) -> tuple[Victim, ...] | None:
+def _exactly(ground: Ground, asked: Request, victims: Sequence[Victim], most: int) -> tuple[Victim, ...] | None:
+    """The cheapest choice among at most EXACT of them."""
     counts = _Counts.of(ground.cluster, asked, victims)
     costs = [victim.lost_gpu_s for victim in victims]
-    return cheapest(victims, costs, ground.fits, counts.may_do, is_monotone=_is_monotone(ground.cluster, asked))
+    is_monotone = _is_monotone(ground.cluster, asked)
+    found = Cheapest(victims, costs, ground.fits, counts.may_do, is_monotone=is_monotone).found(most)
+    if found is None and not is_monotone:  # not the cheapest then, but none too many
+        found = Cheapest(victims, costs, ground.fits, counts.may_do, is_monotone=True).found(most)
+        found = None if found is None else without_needless(found[::-1], ground.fits)
+    return found
 
 
 def _is_monotone(cluster: Cluster, asked: Request) -> bool:
@@ -73,42 +88,59 @@ def _is_monotone(cluster: Cluster, asked: Request) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """How many GPUs each domain of the gang's level has, and how many of them each victim holds: at most so many come
-    free there."""
+    """How many GPUs each node can come to have free for the gang, and how many of them each victim holds."""
 
     wanted: int
     """0 where a count of GPUs says nothing."""
+    each: int | None
+    """So many the gang takes of each of its nodes; None for any number."""
+    domains: Mapping[str, Sequence[str]]
+    """The nodes of each domain of the level inside of which it must lie."""
     usable: Mapping[str, int]
+    """GPUs of each node, without those that others are known to hold."""
     held: Mapping[str, Mapping[Victim, int]]
 
     @classmethod
     def of(cls, cluster: Cluster, asked: Request, victims: Sequence[Victim]) -> "_Counts":
         """Of the cluster with all victims on it."""
         if asked.mig is not None or asked.allow_shared:
-            return cls(0, {}, {})
-        usable: dict[str, int] = {}
-        for view in cluster.nodes.values():
-            if view.exclusion is None and view.name not in asked.avoided:
-                domain = domain_of(cluster, asked, view.name)
-                usable[domain] = usable.get(domain, 0) + len(view.usable)
+            return cls(0, None, {}, {}, {})
         held: dict[str, dict[Victim, int]] = {}
         for victim in victims:
             for node, gpus in victim.gpus.items():
-                if node in cluster.nodes and cluster.nodes[node].exclusion is None and node not in asked.avoided:
-                    inside = held.setdefault(domain_of(cluster, asked, node), {})
-                    inside[victim] = inside.get(victim, 0) + gpus
-        return cls(asked.gpus, usable, held)
+                held.setdefault(node, {})[victim] = gpus
+        ours = {Holder(HolderKind.JOB, victim.key.namespace, victim.key.name) for victim in victims}
+        domains: dict[str, list[str]] = {}
+        usable: dict[str, int] = {}
+        for name, view in cluster.nodes.items():
+            if view.exclusion is not None or name in asked.avoided or not view.usable:
+                continue
+            gone = 0
+            if view.dra:  # of a device plugin's it is often not known who holds which
+                good = set(view.usable)
+                jobs = (HolderKind.JOB,)
+                others = (gpu for gpu, each in view.holders.items() if each.kind in jobs and each not in ours)
+                gone = sum(1 for gpu in others if gpu in good)
+            domains.setdefault(domain_of(cluster, asked, name), []).append(name)
+            usable[name] = len(view.usable) - gone
+        return cls(asked.gpus, asked.gpus_per_node, domains, usable, held)
 
     def may_do(self, gone: Sequence[Victim]) -> bool:
-        """Whether a domain has so many GPUs once these are gone, whatever else is on it."""
+        """Whether a domain can have GPUs enough once these are gone."""
         if not self.wanted:
             return True
-        there = {victim.key for victim in gone}
-        for domain, usable in self.usable.items():
-            stay = sum(gpus for victim, gpus in self.held.get(domain, {}).items() if victim.key not in there)
-            if usable - stay >= self.wanted:
-                return True
-        return False
+        there = frozenset(gone)
+        return any(self._room(nodes, there) >= self.wanted for nodes in self.domains.values())
+
+    def _room(self, nodes: Sequence[str], gone: frozenset[Victim]) -> int:
+        room = 0
+        for node in nodes:
+            stay = sum(gpus for victim, gpus in self.held.get(node, {}).items() if victim not in gone)
+            free = max(0, self.usable[node] - stay)
+            room += free if self.each is None else self.each if free >= self.each else 0
+            if room >= self.wanted:
+                break
+        return room
 
 
 def domain_of(cluster: Cluster, asked: Request, node: str) -> str:
@@ -152,23 +184,22 @@ def _regions(cluster: Cluster, asked: Request, victims: Sequence[Victim]) -> lis
     """The domains in which the gang may come to fit, at most MOST_DOMAINS: the least that its lack of GPUs there can
     cost, and who goes first for that."""
     counts = _Counts.of(cluster, asked, victims)
-    taken: dict[str, int] = {}
-    for view in cluster.nodes.values():
-        if view.exclusion is None and view.name not in asked.avoided:
-            domain = domain_of(cluster, asked, view.name)
-            taken[domain] = taken.get(domain, 0) + min(len(view.usable), len(view.holders))
     found: list[tuple[float, str]] = []
     orders: dict[str, list[tuple[Victim, ...]]] = {}
-    for domain, inside in counts.held.items():
+    for domain, nodes in counts.domains.items():
+        inside: dict[Victim, int] = {}
+        for node in nodes:
+            for victim, gpus in counts.held.get(node, {}).items():
+                inside[victim] = inside.get(victim, 0) + gpus
         order = sorted(inside, key=lambda victim: (victim.lost_gpu_s / max(1, inside[victim]), victim.key))
-        lack = asked.gpus - max(0, counts.usable.get(domain, 0) - taken.get(domain, 0))
+        lack = asked.gpus - sum(cluster.nodes[node].free_gpus for node in nodes)
         bound, gained = 0.0, 0
         for victim in order:
             if gained >= lack:
                 break
             part = min(1.0, (lack - gained) / max(1, inside[victim]))
             bound, gained = bound + part * victim.lost_gpu_s, gained + inside[victim]
-        if gained >= lack:
+        if order and gained >= lack:
             found.append((bound, domain))
             orders[domain] = [(victim,) for victim in order]
     return [(bound, orders[domain]) for bound, domain in sorted(found)[:MOST_DOMAINS]]
@@ -234,7 +265,7 @@ def _refined(ground: Ground, asked: Request, found: tuple[Victim, ...], order: _
     others = (victim for victim in _flat(order) if victim not in found)
     near = [*found, *(victim for victim, _ in zip(others, range(EXACT - len(found)), strict=False))]
     near.sort(key=lambda victim: (victim.lost_gpu_s, victim.key))
-    return _exactly(ground, asked, near) or found
+    return _exactly(ground, asked, near, MOST_REFINED) or found
 
 
 def _flat(order: _Steps) -> Iterator[Victim]:
