@@ -85,6 +85,7 @@ def schedule(
         reservations=tuple(backfill.reservations),
         searches=tuple(backfill.searches),
         behind=backfill.behind,
+        terms=backfill.terms,
         templates=templates,
         unread=tuple(unread),
         came_to=questions.budget.came_to,

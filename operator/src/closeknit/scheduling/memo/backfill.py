@@ -36,7 +36,7 @@ from closeknit.scheduling.queue.entries import (
 )
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.earliest import EarliestFit, earliest_fit
-from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, expected_ends, run_time, silent_jobs
+from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, expected_ends, run_time, silent_jobs, terms_of
 
 # Jobs for which room is searched until one has a reservation: a search may come to nothing.
 TRIED = 3
@@ -59,6 +59,8 @@ class Backfill:
         """All that `current` has been on this walk: another placement where somebody passed."""
         self.behind: dict[BehindKey, WaitBehind] = {}
         """Jobs that fit and wait, as far as their shape and declaration tell."""
+        self.terms = last.terms
+        """What the jobs say of their ends."""
         self.wake_at: datetime | None = None
         """When a reservation may change though nothing has changed."""
         self._last = last
@@ -82,7 +84,8 @@ class Backfill:
         """Reserves room for a job that does not fit into `alone`, the room without its own Pods, if it is the first."""
         if not self._is_wanted(refusal):
             return
-        ends = expected_ends(alone, self._now)
+        self.terms = terms_of(alone, self._now, self.terms)
+        ends = expected_ends(alone, self._now, self.terms)
         aged_at = self._aged_at(case.job)
         is_aged = aged_at is not None and aged_at <= self._now
         search = self._search(shape, alone, ends, is_aged=is_aged)
