@@ -19,12 +19,14 @@ from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.status.conditions import moment
+from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.reserved_words import behind_reservation
 from closeknit.lifecycle.verdict import Refusal, Reservation, Reserve, Wait, WaitCause
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
 from closeknit.placement.values.placement import Placement
+from closeknit.scheduling.memo.questions import MANY_NODES
 from closeknit.scheduling.queue.entries import (
     BehindKey,
     Case,
@@ -43,6 +45,10 @@ TRIED = 3
 # A day's queue is usual where GPUs are short, and half a day is worth idle GPUs to a gang that small jobs pass: from
 # then on it waits as long as the jobs on its GPUs run, and no longer.
 AGED = timedelta(hours=12)
+
+# A search that comes to nothing is the dearest: on many nodes it takes a tenth of a second. The job itself is asked
+# whatever happens meanwhile; only its reservation comes later.
+VAIN_FOR = timedelta(seconds=10)
 
 Ask = Callable[[Cluster], Placement | None]
 """Where a job would go in this cluster; None where it does not fit."""
@@ -164,6 +170,9 @@ class Backfill:
         self, shape: RequestShape, alone: Cluster, ends: tuple[ExpectedEnd, ...], *, is_aged: bool
     ) -> RoomSearch:
         for known in self._last.searches:
+            if known.shape is shape and known.is_aged == is_aged and self._is_vain(known, len(alone.nodes)):
+                self.wake_at = min(filter(None, (self.wake_at, known.at + VAIN_FOR)))
+                return known
             is_same = known.shape is shape and known.is_aged == is_aged and known.ends == ends
             if is_same and known.cluster.nodes is alone.nodes and known.cluster.joins_like(alone):
                 return known
@@ -172,7 +181,11 @@ class Backfill:
             order += [[job] for job in silent_jobs(alone, self._now, ends)]
         asked = replace(shape.request, patient_level=None)
         found = earliest_fit(alone, asked, order, self._tables) if order else None
-        return RoomSearch(alone, shape, ends, is_aged, found)
+        return RoomSearch(alone, shape, ends, is_aged, found, self._now)
+
+    def _is_vain(self, known: RoomSearch, nodes: int) -> bool:
+        """Whether a search on so many nodes that found nothing a moment ago is not made again."""
+        return nodes > MANY_NODES and known.found is None and is_between(known.at, self._now, known.at + VAIN_FOR)
 
     def _keep(self, found: Reservation) -> None:
         """The reservation from now on; the last decision's own object where it is the same."""

@@ -171,6 +171,7 @@ class RoomSearch:
     is_aged: bool
     """Whether the job has waited so long that room is kept for it also where nothing says when it comes free."""
     found: EarliestFit | None
+    at: datetime
 
 
 BehindKey = tuple[RequestShape, str, str | None, int | None]
@@ -233,6 +234,8 @@ class Schedule(Mapping[JobKey, Verdict]):
     """In the order of their messages, the oldest first."""
     reservations: tuple[Reservation, ...] = ()
     """What is kept for the first job that waits for room; before it, what was on the way of the walk."""
+    reservation_until: datetime | None = None
+    """When it may change though nothing has changed."""
     searches: tuple[RoomSearch, ...] = ()
     """For the room of the first jobs that wait for some."""
     behind: Mapping[BehindKey, WaitBehind] = field(default_factory=dict)
