@@ -18,10 +18,10 @@ from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.book import assumed
+from closeknit.lifecycle.reserved_words import behind_reservation
 from closeknit.lifecycle.status.conditions import moment
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.status.pending import traits
-from closeknit.lifecycle.status.reserved_words import behind_reservation
 from closeknit.lifecycle.verdict import Refusal, Reservation, Reserve, Wait, WaitCause
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
