@@ -19,6 +19,7 @@ def as_json(answer: Placed | PlanRefused) -> str:
     if isinstance(answer, PlanRefused):
         pending = answer.pending
         reason = {"reason": pending.reason, "message": pending.message, "nearest": pending.nearest}
+        reason |= {} if pending.estimated_start is None else {"estimatedStart": pending.estimated_start}
         body = {"fits": False, "pending": reason, "free": scattered(answer.free), **_booked(answer)}
     else:
         body = {
