@@ -146,7 +146,8 @@ def _gpu_line(spec: NodeTopologySpec, row: int, status: NodeTopologyStatus) -> G
 def _nic_line(nic: Nic, order: Sequence[int], status: NodeTopologyStatus) -> NicLine:
     states = [_state(found) for found in status.nics if found.name == nic.name]
     rate = f"{nic.rate_gb_per_s:g} Gb/s" if nic.rate_gb_per_s is not None else None
-    known = [str(fact) for fact in (nic.transport, rate, nic.state if not states else None) if fact is not None]
+    way = "Data Direct" if nic.data_direct_address is not None else None
+    known = [str(fact) for fact in (nic.transport, rate, way, nic.state if not states else None) if fact is not None]
     levels = tuple(nic.gpu_levels[row] for row in order) if nic.gpu_levels else ()
     nearest = min(levels, key=LEVELS.index, default=UNKNOWN)
     beside = tuple(at for at, level in enumerate(levels) if level == nearest and level in _BESIDE)
