@@ -213,6 +213,7 @@ def _notes(spec: NodeTopologySpec, status: NodeTopologyStatus) -> Sequence[str]:
         notes += _lacking(spec)
     if spec.nics is None:
         notes.append("its RDMA NICs are not known")
+    notes += _unplaced(spec)
     if spec.nvlink.domain is not None:
         notes.append(f"of NVLink domain {spec.nvlink.domain.cluster_uuid}, clique {spec.nvlink.domain.clique_id}")
     notes += [
@@ -222,6 +223,22 @@ def _notes(spec: NodeTopologySpec, status: NodeTopologyStatus) -> Sequence[str]:
     ]
     notes += [] if status.lemon is None else [f"lemon since {status.lemon.since}: {status.lemon.message}"]
     return notes
+
+
+def _unplaced(spec: NodeTopologySpec) -> Iterator[str]:
+    """NICs without a level to any GPU, and why a text says none."""
+    names = list(dict.fromkeys(nic.name for nic in spec.nics or () if not nic.gpu_levels))
+    if not names or not spec.gpus:
+        return
+    why = ""
+    if spec.source.method is Method.NVIDIA_SMI and any(_has_data_direct(gpu.product) for gpu in spec.gpus):
+        why = ": nvidia-smi does not show the function beside a GPU that carries their data (Data Direct)"
+    yield f"which GPUs {', '.join(names)} {'is' if len(names) == 1 else 'are'} near is not known{why}"
+
+
+def _has_data_direct(product: str | None) -> bool:
+    known = product_of(product)
+    return known is not None and known.has_data_direct
 
 
 def _lacking(spec: NodeTopologySpec) -> Iterator[str]:
