@@ -94,10 +94,8 @@ class Gang:
     @cached_property
     def uses_imex_channels(self) -> bool:
         """Whether its Pods are given IMEX channels: its nodes are all of one NVLink domain, over whose border NCCL
-        would hang, it has most of the GPUs of each, and the user has no word of his own on it.
-
-        NVIDIA's driver has one ComputeDomain on a node at a time (its issue 353): of two gangs that share a tray, and
-        each have one, the second would wait for the end of the first, its GPUs booked.
+        would hang, it has as many GPUs of each as placement takes for that (see Joint there), and the user has no
+        word of his own on it.
         """
         return (
             self.shares_nvlink

@@ -59,7 +59,8 @@ class Member:
     nvlink_domain: str | None = None
     """The node's multi-node NVLink domain, as NCCL would find it."""
     has_most_gpus: bool = False
-    """Whether it has more than half of its node's GPUs, as no second gang can."""
+    """Whether it has as many of its node's GPUs as a Pod with an IMEX channel takes: all, or where the site shares
+    trays more than half."""
     role: Role = Role.WORKER
     replacement: int = 0
     """How many Pods had its place in the attempt before it."""

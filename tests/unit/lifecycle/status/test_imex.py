@@ -7,7 +7,7 @@ import pytest
 from closeknit.api.names import GPU_RESOURCE, IMEX_CHANNELS, ConditionType
 from closeknit.lifecycle.status.conditions import found
 from closeknit.lifecycle.status.degraded import FIXED
-from scenarios.manifests import Manifest, device_class, training_job
+from scenarios.manifests import Manifest, cluster_topology, device_class, training_job
 from scenarios.story import Story, dra_node, plugin_node
 
 DRIVER = device_class(IMEX_CHANNELS)
@@ -80,11 +80,42 @@ def test_without_channels_a_group_waits_for_one_machine(
     assert why in pending.message
 
 
-@pytest.mark.parametrize(("gpus", "has_channels"), [(8, False), (10, True)])
-def test_no_two_gangs_have_compute_domains_on_one_node(gpus: int, has_channels: bool) -> None:
-    """NVIDIA's driver has one on a node at a time, and the second gang's Pods would wait for the end of the first."""
-    story = trays(dra_node, DRIVER, spec={"gpus": gpus, "topology": {"gpusPerNode": gpus // 2}})
+SHARED = cluster_topology(fabric={"sharedTrays": True})
+
+
+@pytest.mark.parametrize(
+    ("gpus", "classes", "has_channels"),
+    [
+        pytest.param(8, [], False, id="half of each node"),
+        pytest.param(10, [], False, id="more than half, and strangers may have the rest"),
+        pytest.param(16, [], True, id="all of each node"),
+        pytest.param(8, [SHARED], False, id="half, where the site shares trays"),
+        pytest.param(10, [SHARED], True, id="more than half, where it does"),
+    ],
+)
+def test_no_pod_beside_a_gang_with_channels_can_claim_one(
+    gpus: int, classes: list[Manifest], has_channels: bool
+) -> None:
+    """NVIDIA's driver prepares one claim on channel 0 of a node (assertImexChannelNotAllocated), and labels the node
+    with one ComputeDomain (AddNodeLabel): a second Pod with a channel waits for the end of the first."""
+    story = trays(dra_node, DRIVER, *classes, spec={"gpus": gpus, "topology": {"gpusPerNode": gpus // 2}})
     assert ("create ComputeDomain train-a1" in story.written) is has_channels
+
+
+@pytest.mark.parametrize(("classes", "is_placed"), [([], False), ([SHARED], True)])
+def test_a_group_that_needs_channels_waits_for_whole_trays_and_is_told_of_the_other_way(
+    classes: list[Manifest], is_placed: bool
+) -> None:
+    spec = {"gpus": 10, "parallelism": {"tensor": 10}, "topology": {"nvlink": "Required", "gpusPerNode": 5}}
+    pending = trays(dra_node, DRIVER, *classes, spec=spec).status().pending
+    if is_placed:
+        assert pending is None
+        return
+    assert pending is not None
+    assert (
+        "no nvlink-domain has room for all on whole nodes, which NVLink between them takes (ClusterTopology "
+        "fabric.sharedTrays: true would share them)"
+    ) in pending.message
 
 
 def test_a_controller_that_makes_no_claims_is_told_of() -> None:

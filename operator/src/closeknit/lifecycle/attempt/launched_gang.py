@@ -31,6 +31,8 @@ from closeknit.launch.network import NCCL_TRANSPORTS
 from closeknit.launch.platform import platform
 from closeknit.launch.template import trainer_index
 from closeknit.lifecycle.attempt.remedies import remedies
+from closeknit.placement.candidates.offer import fewest_joined
+from closeknit.placement.gang.interconnect import Interconnect
 
 _REFUSED = frozenset({EndReason.UNSCHEDULABLE, EndReason.NODE_REFUSED})
 
@@ -59,6 +61,7 @@ def gang(
     means nothing.
     """
     members: list[Member] = []
+    joint = Interconnect.of(cluster).joint
     gives_cpus = gives_cpus and _gives_cpus(job)
     for index, share in enumerate(booking.shares):
         view = cluster.nodes.get(share.node)
@@ -100,7 +103,7 @@ def gang(
                 hides_levels=view.hides_levels,
                 has_c2c=view.machine is not None and all(gpu.c2c_gb_s for gpu in view.machine.gpus),
                 nvlink_domain=_nvlink_domain(cluster, view),
-                has_most_gpus=view.machine is not None and 2 * len(named) > len(view.machine.gpus),
+                has_most_gpus=view.machine is not None and len(named) >= fewest_joined(len(view.machine.gpus), joint),
                 replacement=share.replacement,
             )
         )

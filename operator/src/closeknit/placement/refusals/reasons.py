@@ -18,7 +18,7 @@ from closeknit.placement.candidates.offer import matching
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gang.interconnect import Interconnect
 from closeknit.placement.gang.layout import Layout
-from closeknit.placement.gang.search import best_layout
+from closeknit.placement.gang.search import best_layout, fits
 from closeknit.placement.refusals.ideal import could_place, ideal_gb_s
 from closeknit.placement.values.request import Request
 from closeknit.placement.values.sentences import count, listed
@@ -237,6 +237,12 @@ def _apart(case: RefusalCase) -> str:
         return f" (NVLink between nodes is left to the job's own {MNNVL})"
     if not cluster.imex_with:
         return " (NVLink between nodes needs NVIDIA's driver for ComputeDomains)"
+    joints = Interconnect.of(cluster)
+    if not joints.shared_trays and fits(joints._replace(shared_trays=True), case.ground, request, case.tables):
+        return (
+            f", and no {NVLINK_DOMAIN_LEVEL} has room for all on whole nodes, which NVLink between them takes "
+            "(ClusterTopology fabric.sharedTrays: true would share them)"
+        )
     return f", and no {NVLINK_DOMAIN_LEVEL} has room for all"
 
 
