@@ -100,7 +100,7 @@ class Gang:
         return (
             self.shares_nvlink
             and all(worker.binding in self.imex_with and worker.has_most_gpus for worker in self.workers)
-            and len({worker.nvlink_domain for worker in self.workers}) == 1
+            and len({(worker.nvlink_domain, worker.clique_told) for worker in self.workers}) == 1
             and MNNVL not in self.users_environment(Role.WORKER)
         )
 

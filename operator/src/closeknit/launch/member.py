@@ -58,6 +58,8 @@ class Member:
     """Whether its GPUs reach their CPU by NVLink-C2C."""
     nvlink_domain: str | None = None
     """The node's multi-node NVLink domain, as NCCL would find it."""
+    clique_told: tuple[str, str] | None = None
+    """The label of that domain and what NVML says of it, where they differ."""
     has_most_gpus: bool = False
     """Whether it has as many of its node's GPUs as a Pod with an IMEX channel takes: all, or where the site shares
     trays more than half."""

@@ -118,6 +118,41 @@ def test_a_group_that_needs_channels_waits_for_whole_trays_and_is_told_of_the_ot
     ) in pending.message
 
 
+UUID = "0123abcd-0000-4000-8000-000000000001"
+
+
+@pytest.mark.parametrize(
+    ("cliques", "labels", "has_channels", "told"),
+    [
+        pytest.param((1, 1), (1, 1), True, None, id="both say the same"),
+        pytest.param((None, None), (1, 1), True, None, id="the agent read none"),
+        pytest.param((2, 2), (1, 1), True, "on gpu-1, gpu-2 ", id="a label that is behind on both nodes"),
+        pytest.param((1, 2), (1, 1), False, "on gpu-2 ", id="a label that joins what NVML does not"),
+    ],
+)
+def test_a_clique_label_that_nvml_contradicts(
+    cliques: tuple[int | None, ...], labels: tuple[int, ...], has_channels: bool, told: str | None
+) -> None:
+    """GPU feature discovery and NVIDIA's DRA driver both write it; NCCL and the driver's daemons ask NVML."""
+    nodes = [each for name in ("gpu-1", "gpu-2") for each in dra_node(name)]
+    for node in nodes:
+        at = 0 if "gpu-1" in node["metadata"]["name"] else 1
+        if node["kind"] == "Node":
+            node["metadata"].setdefault("labels", {})["nvidia.com/gpu.clique"] = f"{UUID}.{labels[at]}"
+        if node["kind"] == "NodeTopology":
+            node["spec"]["nvlink"] = {"switched": True, "linksPerGPU": [18] * 8}
+            if cliques[at] is not None:
+                node["spec"]["nvlink"]["domain"] = {"clusterUUID": UUID, "cliqueID": cliques[at]}
+    story = Story(*nodes, DRIVER, training_job(spec={"gpus": 16}))
+    story.settle()
+    assert ("create ComputeDomain train-a1" in story.written) is has_channels
+    environment = story.status().environment
+    warnings = environment.warnings if environment else []
+    found = [line for line in warnings if line.startswith(f"nvidia.com/gpu.clique={UUID}.1: on ")]
+    assert len(found) == (told is not None)
+    assert told is None or (told in found[0] and f"reads {UUID}.2 of NVML" in found[0])
+
+
 def test_a_controller_that_makes_no_claims_is_told_of() -> None:
     story = trays(dra_node, DRIVER)
     story.pass_time(30)

@@ -18,7 +18,7 @@ from closeknit.api.trainingjob import PodTemplate
 from closeknit.cluster.booking.booking import Booking, BookingShare, gpu_digest
 from closeknit.cluster.booking.restarting import may_have_sidecar, refused_since
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.network.levels import Place, nvlink_domain
+from closeknit.cluster.network.levels import GPU_CLIQUE_LABEL, Place, nvlink_domain
 from closeknit.cluster.node.cpu_share import cpu_share_milli
 from closeknit.cluster.node.mig_devices import mig_resource
 from closeknit.cluster.node.node import NodeView
@@ -103,6 +103,7 @@ def gang(
                 hides_levels=view.hides_levels,
                 has_c2c=view.machine is not None and all(gpu.c2c_gb_s for gpu in view.machine.gpus),
                 nvlink_domain=_nvlink_domain(cluster, view),
+                clique_told=_clique_told(view),
                 has_most_gpus=view.machine is not None and len(named) >= fewest_joined(len(view.machine.gpus), joint),
                 replacement=share.replacement,
             )
@@ -212,6 +213,11 @@ def _transport(view: NodeView, nics: tuple[str, ...]) -> Transport | None:
     if view.machine is None:
         return None
     return next((nic.transport for nic in view.machine.nics if f"{nic.name}:{nic.port}" in nics), None)
+
+
+def _clique_told(view: NodeView) -> tuple[str, str] | None:
+    label, measured = view.labels.get(GPU_CLIQUE_LABEL), view.machine.nvlink_domain if view.machine else None
+    return (label, measured) if label and measured and label != measured else None
 
 
 def _nvlink_domain(cluster: Cluster, view: NodeView) -> str | None:
