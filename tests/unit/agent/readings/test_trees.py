@@ -220,3 +220,10 @@ def test_the_two_ports_of_a_card_share_its_dma_function(tmp_path: Path) -> None:
     )
     found = found_in(tmp_path, Known(machine, ""))
     assert [nic.gpu_levels for nic in found.spec.nics or ()] == [["PXB"], ["PXB"]]
+
+
+def test_a_card_of_a_generation_to_come_is_told_by_its_uuid_alone(tmp_path: Path) -> None:
+    card = replace(connectx_8("mlx5_0"), device="0x1027")
+    machine = Machine([HostBridge(0, [[card]]), HostBridge(0, [[dma_function("mlx5_0"), [GPU]]], domain=8)])
+    (only,) = found_in(tmp_path, Known(machine, "")).spec.nics or ()
+    assert (only.gpu_levels, only.data_direct_address) == (["PXB"], "0008:03:00.0")

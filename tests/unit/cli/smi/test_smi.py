@@ -297,6 +297,12 @@ WORDS = "X, NV and a number, PIX, PXB, PHB, NODE, SYS or N/A"
             id="no table",
         ),
         pytest.param(
+            "RDMA NIC=0000:03:00.0, GPU=0009:06:00.0, RDMA DMA Function=0009:03:00.0\n\tNUMA Node: 0\n", None,
+            "is what rdma_topo prints: which NIC belongs to which GPU, and not what joins the GPUs; give that of "
+            "nvidia-smi topo -m, or have the node agent read both",
+            id="rdma_topo",
+        ),
+        pytest.param(
             listed(1, "NVIDIA H200") + "\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n", None,
             "is what nvidia-smi nvlink prints: the links of each GPU, and not where they lead; give that of nvidia-smi "
             "topo -m",

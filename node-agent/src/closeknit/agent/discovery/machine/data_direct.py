@@ -18,16 +18,14 @@ CARDS = ("0x1023", "0x1025", "0x101e")
 def data_place(device: RdmaReading, place: PciReading | None, devices: Sequence[PciReading]) -> PciReading | None:
     """The function through which data pass between an RDMA device and GPUs; None where that is unknown.
 
-    `place`: the device's own function. It is the one unless the machine has DMA functions and the card may own one of
-    them: then only the uuid of the card tells, which only root may read.
+    `place`: the device's own function. It is the one unless a DMA function has the uuid of the device's card. Of a card
+    that may own one, of several, or without a uuid to tell by, which only root may read, it is unknown.
     """
     functions = [each for each in devices if pci.is_dma_function(each)]
-    if place is None or not functions or place.vendor != pci.MELLANOX_VENDOR or place.device not in CARDS:
-        return place
-    if device.card_uuid is None:
-        return None
-    own = [each for each in functions if each.card_uuid == device.card_uuid]
-    if len(own) == 1:
-        return own[0]
-    # No DMA function is this card's: the card is where it stands. With several, or one of an unknown card, who knows.
-    return None if own or any(each.card_uuid is None for each in functions) else place
+    uuid = device.card_uuid
+    own = [each for each in functions if each.card_uuid == uuid] if uuid is not None else []
+    if own:
+        return own[0] if len(own) == 1 else None
+    may_own_one = place is not None and place.vendor == pci.MELLANOX_VENDOR and place.device in CARDS
+    are_all_others = uuid is not None and all(each.card_uuid is not None for each in functions)
+    return None if functions and may_own_one and not are_all_others else place
