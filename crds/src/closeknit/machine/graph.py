@@ -67,6 +67,8 @@ class MachineNic:
     """PCIe level to each GPU by position; empty where unknown."""
     pci_address: str | None = None
     """As NodeTopology has it, for example 0000:1a:00.0."""
+    data_direct: bool = False
+    """Whether it reaches GPU memory through a function of its own beside a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,7 @@ def _nics(spec: NodeTopologySpec, order: list[int], nics_down: tuple[str, ...]) 
             numa_node=nic.numa_node,
             gpu_levels=tuple(nic.gpu_levels[row] for row in order) if nic.gpu_levels else (),
             pci_address=nic.pci_address,
+            data_direct=nic.data_direct_address is not None,
         )
 
 

@@ -56,6 +56,8 @@ class Member:
     """Whether the node's machine is not believed what it shows of distances between GPUs and NICs."""
     has_c2c: bool = False
     """Whether its GPUs reach their CPU by NVLink-C2C."""
+    has_data_direct: bool = False
+    """Whether its NICs reach its GPUs through functions of their own beside these (ConnectX-8)."""
     nvlink_domain: str | None = None
     """The node's multi-node NVLink domain, as NCCL would find it."""
     clique_told: tuple[str, str] | None = None

@@ -102,6 +102,7 @@ def gang(
                 kubelet=view.kubelet,
                 hides_levels=view.hides_levels,
                 has_c2c=view.machine is not None and all(gpu.c2c_gb_s for gpu in view.machine.gpus),
+                has_data_direct=view.machine is not None and any(nic.data_direct for nic in view.machine.nics),
                 nvlink_domain=_nvlink_domain(cluster, view),
                 clique_told=_clique_told(view),
                 has_most_gpus=view.machine is not None and len(named) >= fewest_joined(len(view.machine.gpus), joint),
