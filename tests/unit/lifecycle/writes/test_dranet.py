@@ -299,7 +299,7 @@ def test_quotas_of_devices_count_both_classes() -> None:
 def test_beside_data_direct_the_nic_of_a_gpu_is_that_of_its_dma_function(
     held: tuple[int, ...], names: list[str], addresses: list[str]
 ) -> None:
-    """On a GB300 tray no NIC shares a PCIe root with a GPU, and the order of addresses is not that of the pairs. NVIDIA's
+    """On a GB300 tray no NIC shares a PCIe root with a GPU, and addresses are not in the order of the pairs. NVIDIA's
     GPUDirect RDMA guide for Grace Blackwell with ConnectX-8 has 0002:03:00.0 with the first GPU, 0008:06:00.0."""
     every = ["0000:03:00.0", "0002:03:00.0", "0010:03:00.0", "0012:03:00.0"]
     spec = published(load_profile("gb300-tray"), "0").wire()
