@@ -114,9 +114,7 @@ class PciReading(Reading, frozen=True):
     device_class: str | None = None  # 0x030200
     numa_node: int | None = None  # -1 where the firmware does not say
     max_link_width: int | None = None  # lanes of the device itself, whatever the slot has; only of what carries RDMA
-    card_uuid: str | None = (
-        None  # of a DMA function: that of its card, by the vital product data, which only root reads
-    )
+    card_uuid: str | None = None  # of a DMA function: what all functions of its card share; only root may read it
     errors: dict[str, str] = {}
 
 
