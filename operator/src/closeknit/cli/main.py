@@ -4,9 +4,6 @@ What a command needs is imported when it runs: `--help`, a mistake in an option 
 typer and nothing else.
 """
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,16 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.completion import completion_init, get_completion_script
 
-from closeknit.cli.input.bad_input import BadInput
+from closeknit.cli import job_commands
 from closeknit.cli.input.given import Reach, check_read_once
-from closeknit.cli.input.not_there import NotThere
+from closeknit.cli.options import Context, Kubeconfig, refusals
 from closeknit.cli.output.outlet import answering
 
 if TYPE_CHECKING:
     from closeknit.cli.plan.decided import Placed, PlanRefused
 
 PROGRAM = "closeknit"
-BAD_INPUT = 2
 DOES_NOT_FIT = 3
 
 app = typer.Typer(
@@ -60,12 +56,6 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-_Kubeconfig = Annotated[Path | None, typer.Option("--kubeconfig", metavar="FILE", help="How to reach the cluster.")]
-_Context = Annotated[
-    str | None, typer.Option("--context", metavar="NAME", help="Of the kubeconfig, instead of the current one.")
-]
-
-
 def _print_version(is_asked: bool) -> None:
     if is_asked:
         from importlib.metadata import version  # noqa: PLC0415 - for this option alone
@@ -84,16 +74,6 @@ def closeknit(
     """Places multi-GPU training jobs on the GPUs that are really close together."""
 
 
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """What cannot be used or shown is one line."""
-    try:
-        yield
-    except (BadInput, NotThere) as error:
-        print(f"closeknit: {error}", file=sys.stderr)
-        raise typer.Exit(BAD_INPUT) from None
-
-
 @app.command()
 def plan(
     job: Annotated[
@@ -108,8 +88,8 @@ def plan(
     namespace: Annotated[
         str | None, typer.Option("--namespace", "-n", help="Where the job is to be, if its file does not say.")
     ] = None,
-    kubeconfig: _Kubeconfig = None,
-    context: _Context = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TABLE,
 ) -> None:
     """Where a job would go now, or why it does not fit.
@@ -133,7 +113,7 @@ def plan(
     from closeknit.cli.plan import plan_json  # noqa: PLC0415
     from closeknit.cli.plan.decided import PlanRefused  # noqa: PLC0415
 
-    with _refusals():
+    with refusals():
         if cluster is None:
             import asyncio  # noqa: PLC0415
 
@@ -195,7 +175,7 @@ def simulate(
 
     from closeknit.cli.simulate.command import SimulateArguments, simulate  # noqa: PLC0415
 
-    with _refusals():
+    with refusals():
         account = simulate(SimulateArguments(trace, cluster, plot), datetime.now(UTC), is_json=output is Output.JSON)
     if account.never:
         raise typer.Exit(DOES_NOT_FIT)
@@ -217,8 +197,8 @@ def env(  # noqa: PLR0913 - one for each option
     cluster: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The cluster's objects, as `closeknit plan` takes them.")
     ] = None,
-    kubeconfig: _Kubeconfig = None,
-    context: _Context = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TABLE,
 ) -> None:
     """Every environment variable of a job's trainer: its value, who set it, and why.
@@ -237,7 +217,7 @@ def env(  # noqa: PLR0913 - one for each option
     from closeknit.cli.env.command import EnvArguments, show  # noqa: PLC0415
 
     reach = Reach(kubeconfig, context, namespace, everywhere)
-    with _refusals():
+    with refusals():
         asyncio.run(show(EnvArguments(job, file, cluster, reach, node_rank), is_json=output is Output.JSON))
 
 
@@ -251,8 +231,8 @@ def topology(
     smi: Annotated[
         Path | None, typer.Option("--from-smi", metavar="FILE", help="What nvidia-smi topo -m printed; - is stdin.")
     ] = None,
-    kubeconfig: _Kubeconfig = None,
-    context: _Context = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     live: Annotated[
         bool, typer.Option("--live", help="Also what its GPUs do at the moment, until interrupted.")
     ] = False,
@@ -278,7 +258,7 @@ def topology(
 
     from closeknit.cli.topology.command import TopologyArguments, show  # noqa: PLC0415
 
-    with _refusals():
+    with refusals():
         asyncio.run(show(TopologyArguments(node, file, smi, Reach(kubeconfig, context), live), form.value))
 
 
@@ -292,6 +272,9 @@ def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.", show_
       closeknit completion fish | source
     """
     print(get_completion_script(prog_name=PROGRAM, complete_var=f"_{PROGRAM.upper()}_COMPLETE", shell=shell.value))
+
+
+job_commands.add_to(app)
 
 
 def main() -> None:

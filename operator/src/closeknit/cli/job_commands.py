@@ -1,0 +1,103 @@
+"""The commands about jobs. What each needs is imported when it runs."""
+
+from typing import Annotated
+
+import typer
+
+from closeknit.cli.answers.form import AnswerForm
+from closeknit.cli.input.given import Reach
+from closeknit.cli.options import ClusterFile, Context, Everywhere, Kubeconfig, Namespace, OutputForm, refusals
+
+_Job = Annotated[str, typer.Argument(help="Name of a TrainingJob.", show_default=False)]
+
+
+def jobs(
+    namespace: Namespace = None,
+    *,
+    everywhere: Everywhere = False,
+    cluster: ClusterFile = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputForm = AnswerForm.TABLE,
+) -> None:
+    """What jobs there are: those that hold GPUs first, then those that wait, those that are over last.
+
+    \b
+      closeknit jobs
+      closeknit jobs -A -o wide
+
+    Exit code 0: they are shown. 2: there is nothing to show, or a file cannot be used.
+    """
+    import asyncio  # noqa: PLC0415
+    from datetime import UTC, datetime  # noqa: PLC0415
+
+    from closeknit.cli.jobs.command import list_jobs  # noqa: PLC0415
+
+    with refusals():
+        reach = Reach(kubeconfig, context, namespace, everywhere)
+        asyncio.run(list_jobs(reach, cluster, output, datetime.now(UTC)))
+
+
+def explain(
+    job: _Job,
+    *,
+    namespace: Namespace = None,
+    everywhere: Everywhere = False,
+    cluster: ClusterFile = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputForm = AnswerForm.TABLE,
+) -> None:
+    """Why a job waits and what would help, or why it sits where it sits and what that costs; what happened to it.
+
+    One reason and one next step come first. -o wide has all changes that would help, every end of a run with its phases
+    and last words, and every Pod.
+
+    \b
+      closeknit explain my-job -n ml
+      closeknit explain my-job -n ml -o json | jq .nextStep
+
+    Exit code 0: it is shown. 2: there is nothing to show, or a file cannot be used.
+    """
+    import asyncio  # noqa: PLC0415
+    from datetime import UTC, datetime  # noqa: PLC0415
+
+    from closeknit.cli.explain.command import explain as explained  # noqa: PLC0415
+
+    with refusals():
+        reach = Reach(kubeconfig, context, namespace, everywhere)
+        asyncio.run(explained(job, reach, cluster, output, datetime.now(UTC)))
+
+
+def ranks(
+    job: _Job,
+    *,
+    namespace: Namespace = None,
+    everywhere: Everywhere = False,
+    cluster: ClusterFile = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputForm = AnswerForm.TABLE,
+) -> None:
+    """Which rank has which GPU of which node, and what its Pod does.
+
+    A line for each Pod; with -o wide for each rank, with uuid and its coordinates in the parallelism.
+
+    \b
+      closeknit ranks my-job -n ml
+      closeknit ranks my-job -n ml -o wide
+
+    Exit code 0: it is shown. 2: there is nothing to show, or a file cannot be used.
+    """
+    import asyncio  # noqa: PLC0415
+
+    from closeknit.cli.ranks.command import ranks as seated  # noqa: PLC0415
+
+    with refusals():
+        asyncio.run(seated(job, Reach(kubeconfig, context, namespace, everywhere), cluster, output))
+
+
+def add_to(app: typer.Typer) -> None:
+    """Makes them commands of the program."""
+    for command in (jobs, explain, ranks):
+        app.command()(command)
