@@ -8,9 +8,10 @@ import msgspec
 
 from closeknit.cli.answers.answer import Answer
 from closeknit.cli.answers.job_answers import Explanation, JobList, RankList
+from closeknit.cli.answers.status_answer import ClusterStatus
 
 FILE = Path(__file__).parents[2] / "docs" / "reference" / "answers.schema.json"
-ANSWERS: tuple[type[Answer], ...] = (JobList, Explanation, RankList)
+ANSWERS: tuple[type[Answer], ...] = (ClusterStatus, JobList, Explanation, RankList)
 
 
 def schema() -> dict[str, Any]:

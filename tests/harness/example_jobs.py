@@ -1,4 +1,4 @@
-"""`python -m harness.example_jobs` writes examples/jobs.yaml: the example cluster with jobs that live on it.
+"""`python -m harness.example_jobs` writes examples/clusters/busy.yaml: the example cluster with jobs that live on it.
 
 What the jobs say is what the operator's own lifecycle writes; kubelets and scheduler are played.
 """
@@ -15,9 +15,9 @@ from closeknit.lifecycle.status.conditions import timestamp
 from harness import example_cluster
 from scenarios.story import Story
 
-FILE = Path(__file__).parents[2] / "examples" / "jobs.yaml"
+FILE = Path(__file__).parents[2] / "examples" / "clusters" / "busy.yaml"
 _HEAD = """\
-# The cluster of cluster.yaml with jobs that live on it, as `kubectl get -o yaml` would print them, with less around it:
+# The cluster of ../cluster.yaml with jobs that live on it, as `kubectl get -o yaml` prints them, with less around it:
 #
 #   ml/llama-70b       16 GPUs of gpu-01 and gpu-05; its first run ended, and it started again
 #   ml/moe-16          waits: no NVLink island is large enough for a group of 16
@@ -26,8 +26,8 @@ _HEAD = """\
 #   team-b/eval        waits for 16 GPUs of one product
 #   team-b/night       is suspended
 #
-#   closeknit status --cluster examples/jobs.yaml
-#   closeknit explain moe-16 -n ml --cluster examples/jobs.yaml
+#   closeknit status --cluster examples/clusters/busy.yaml
+#   closeknit explain moe-16 -n ml --cluster examples/clusters/busy.yaml
 #
 # Written by tests/harness/example_jobs.py.
 """

@@ -106,9 +106,9 @@ def test_what_a_person_asks_again_and_again_waits_for_no_models(arguments: list[
     file = tmp_path / "kubeconfig"
     file.write_text(KUBECONFIG.partition("users:")[0] + "users: [{name: u, user: {token: t}}]")
     ended = started(*arguments, "--kubeconfig", str(file), is_counted=True)
-    words, found = ended.stderr.splitlines()
+    words, names = ended.stderr.splitlines()
     assert words.startswith("closeknit: cannot ask the cluster: ")
-    found = set(json.loads(found))
+    found = set(json.loads(names))
     unneeded = {"rich", "kubernetes", "aiohttp", "immutables", "closeknit.placement", "closeknit.api.trainingjob"}
     assert found & unneeded == set()
     assert len(found) < 400

@@ -11,6 +11,36 @@ from closeknit.cli.options import ClusterFile, Context, Everywhere, Kubeconfig, 
 _Job = Annotated[str, typer.Argument(help="Name of a TrainingJob.", show_default=False)]
 
 
+def status(
+    namespace: Namespace = None,
+    *,
+    everywhere: Everywhere = False,
+    cluster: ClusterFile = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputForm = AnswerForm.TABLE,
+) -> None:
+    """The cluster at a glance: GPUs by state, what is free together, and why jobs wait.
+
+    The counts of the cluster are the operator's own, with the ClusterTopology default. Who may not read that sees the
+    jobs of a namespace. -o wide adds the versions of client and operator.
+
+    \b
+      closeknit status
+      closeknit status -n ml -o wide
+
+    Exit code 0: it is shown. 2: there is nothing to show, or a file cannot be used.
+    """
+    import asyncio  # noqa: PLC0415
+    from datetime import UTC, datetime  # noqa: PLC0415
+
+    from closeknit.cli.status.command import status as shown  # noqa: PLC0415
+
+    with refusals():
+        reach = Reach(kubeconfig, context, namespace, everywhere)
+        asyncio.run(shown(reach, cluster, output, datetime.now(UTC)))
+
+
 def jobs(
     namespace: Namespace = None,
     *,
@@ -99,5 +129,5 @@ def ranks(
 
 def add_to(app: typer.Typer) -> None:
     """Makes them commands of the program."""
-    for command in (jobs, explain, ranks):
+    for command in (status, jobs, explain, ranks):
         app.command()(command)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from closeknit.cli.main import app
 from harness import answers_schema, example_jobs
 
-CLUSTER = ["--cluster", str(Path(__file__).parents[4] / "examples/jobs.yaml")]
+CLUSTER = ["--cluster", str(Path(__file__).parents[4] / "examples/clusters/busy.yaml")]
 COMMANDS = [
     ["jobs", "-A"],
     ["jobs"],

@@ -20,7 +20,7 @@ from closeknit.cli.jobs.told_pod import ToldPod
 from closeknit.cli.main import app
 from closeknit.cli.output.page import Page, Paper
 
-CLUSTER = ["--cluster", str(Path(__file__).parents[4] / "examples/jobs.yaml")]
+CLUSTER = ["--cluster", str(Path(__file__).parents[4] / "examples/clusters/busy.yaml")]
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
@@ -107,7 +107,7 @@ def test_a_job_that_nobody_has_seen() -> None:
 
 def test_pods_that_do_not_run_are_named_a_few_of_them() -> None:
     pods = [ToldPod(f"train-a1-worker-0000{n}", "n", "ImagePullBackOff", "no such image") for n in range(7)]
-    placed = {"state": "Starting", "placement": {"nodeCount": 7}}
+    placed: dict[str, Any] = {"state": "Starting", "placement": {"nodeCount": 7}}
     text = drawn(found(*pods, ToldPod("train-a1-worker-00007", "n", "Running"), **placed))
     assert text.count("ImagePullBackOff  no such image") == 5
     assert "and 2 more: -o wide shows them" in text and "00007" not in text

@@ -21,7 +21,7 @@ from closeknit.cli.main import app
 from closeknit.cli.ranks.command import ranks
 from faults.http_server import serving
 
-FILE = Path(__file__).parents[4] / "examples/jobs.yaml"
+FILE = Path(__file__).parents[4] / "examples/clusters/busy.yaml"
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
 
 

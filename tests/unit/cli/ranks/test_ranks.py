@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from closeknit.cli.main import app
 
-FILE = Path(__file__).parents[4] / "examples/jobs.yaml"
+FILE = Path(__file__).parents[4] / "examples/clusters/busy.yaml"
 
 
 def run(*arguments: str, file: Path = FILE) -> Any:

@@ -271,7 +271,7 @@ def test_a_context_that_asks_for_more_is_for_the_library(user: dict[str, Any], t
 
 def test_a_certificate_of_ones_own_and_a_server_that_is_not_checked(tmp_path: Path) -> None:
     pair = Authority().client("somebody")
-    data = {"client-certificate-data": pair.certificate, "client-key-data": pair.key}
+    data = {"client-certificate-data": pair.public, "client-key-data": pair.private}
     user = {name: b64encode(content).decode() for name, content in data.items()}
     read = Kubeconfig.of([kubeconfig_of(user, tmp_path, **{"insecure-skip-tls-verify": True})], None)
     login = PlainLogin.of(read, "default")

@@ -45,8 +45,8 @@ class Kubeconfig:
 
     def entry(self, kind: str, name: str) -> dict[str, Any]:
         """What a cluster, context or user of that name says; empty where there is none."""
-        found = (each for each in self.merged[f"{kind}s"] if each["name"] == name)
-        return dict(next(found, {}).get(kind, {}))
+        found = [each[kind] for each in self.merged[f"{kind}s"] if each["name"] == name]
+        return dict(found[0]) if found else {}
 
     def unusable(self, error: Exception) -> LoginError:
         """What it means that something of it cannot be used."""

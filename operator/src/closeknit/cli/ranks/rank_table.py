@@ -12,15 +12,15 @@ def draw(found: RankList, page: Page, *, is_wide: bool) -> None:
     """The table, and what is not well with it."""
     if is_wide:
         axes = [axis for axis in found.items[0].coordinates if any(each.coordinates[axis] for each in found.items)]
-        rows = [
-            (
+        rows: list[list[Inked | str]] = [
+            [
                 str(each.rank),
                 each.node,
                 str(each.gpu),
                 _status(each.pod_status),
                 *(str(each.coordinates[axis]) for axis in axes),
                 each.uuid or "-",
-            )
+            ]
             for each in found.items
         ]
         page.columns(("RANK", "NODE", "GPU", "POD", *(axis.upper() for axis in axes), "UUID"), rows)
