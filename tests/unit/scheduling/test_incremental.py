@@ -5,19 +5,20 @@ Who holds what is excluded follows later in a refusal's words, where it alters n
 
 import random
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from closeknit.api.names import IMEX_CHANNELS, ConditionType, JobKey
+from closeknit.api.names import IMEX_CHANNELS, ConditionType, JobKey, PendingReason
 from closeknit.lifecycle.status.conditions import found, timestamp
-from closeknit.lifecycle.verdict import Book, Keep, Verdict, Wait, WaitCause
+from closeknit.lifecycle.verdict import Book, Hold, Keep, Reserve, Verdict, Wait, WaitCause
 from closeknit.lifecycle.writes.plan import Plan
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.decision import Decision, decide
+from closeknit.scheduling.memo import backfill
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.policy import crowd
 from closeknit.scheduling.policy.crowd import CROWD
@@ -67,6 +68,14 @@ def essence(values: Iterable[object]) -> list[str]:
 def essence_on_trial(verdicts: Iterable[Verdict]) -> list[str]:
     """What is decided while GPUs are on trial: those who wait are not told why anew, and may keep an older word."""
     return ["Wait" if isinstance(verdict, Wait) else str(verdict) for verdict in verdicts]
+
+
+def _told(decision: Decision, busy: Container[JobKey]) -> dict[JobKey, Verdict]:
+    """The verdicts as they are told: nothing is written for a busy job, so that what it holds has no words."""
+    return {
+        key: replace(verdict, message="") if isinstance(verdict, Hold) and key in busy else verdict
+        for key, verdict in decision.schedule.items()
+    }
 
 
 class Life:
@@ -128,10 +137,11 @@ class Life:
         fresh = decide(self.cluster, Tables(), memory, self.story.now)
         found = decide(self.cluster, self.tables, remembering, self.story.now)
         asked = Probation(self.cluster, memory, self.story.now).are_under_way()
+        verdicts, fresh_verdicts = _told(found, busy), _told(fresh, busy)
         if asked or self._is_on_trial(found):  # whoever remembers words keeps them
-            assert essence_on_trial(found.schedule.values()) == essence_on_trial(fresh.schedule.values())
+            assert essence_on_trial(verdicts.values()) == essence_on_trial(fresh_verdicts.values())
         else:
-            assert essence(found.schedule.items()) == essence(fresh.schedule.items())
+            assert essence(verdicts.items()) == essence(fresh_verdicts.items())
             assert essence(plan for plan in found.plans if self._is_news(plan)) == essence(
                 plan for plan in fresh.plans if self._is_news(plan)
             )
@@ -376,6 +386,57 @@ class OfFleet(Life):
         return job
 
 
+class OfQueue(Life):
+    """A Life of large gangs and small jobs, most of which declare how long they run, on a cluster that is full."""
+
+    def _events(self) -> Sequence[Callable[[], None]]:
+        return (
+            *[self._submit] * 4, *[self._run] * 3, *[self._finish] * 3, self._end, self._remove, self._edit,
+            self._sicken, *[self._wait] * 3, self._forbid, self._terminate, self._lose, self._blame, self._foreign,
+        )  # fmt: skip
+
+    def _spec(self) -> dict[str, Any]:
+        size = self.chance.choice((1, 4, 8, 8, 16, 16, 24))
+        spec: dict[str, Any] = {"gpus": size, "topology": {"gpusPerNode": 8} if size > 8 else {}}
+        if self.chance.random() < 0.15:
+            spec["activeDeadlineSeconds"] = self.chance.choice((120, 3600))
+        if self.chance.random() < 0.1:
+            spec["spares"] = 1
+        if self.chance.random() < 0.7:
+            spec["expectedDuration"] = self.chance.choice(("30s", "5m", "20m", "1h"))
+        return spec
+
+    def _submit(self) -> None:
+        if len(self._jobs()) < 7:  # more words than that are not written at once
+            super()._submit()
+        else:
+            del self.story.objects["TrainingJob", "team-b", self._jobs()[0]]
+
+    def _finish(self) -> None:
+        """A whole gang is over."""
+        names = {name.rsplit("-a", 1)[0] for name in self.story.pods() if name.startswith("job")}
+        if names:
+            job = self.chance.choice(sorted(names))
+            for name in self.story.pods():
+                if name.startswith(f"{job}-a"):
+                    self.story.change_pod(name, phase="Succeeded")
+
+    def _wait(self) -> None:
+        self.story.pass_time(self.chance.choice((1, 30, 200, 900)))
+
+    def decide(
+        self, busy: frozenset[JobKey] = frozenset(), *, aside: frozenset[JobKey] = frozenset(), written: float = 1
+    ) -> None:
+        super().decide(busy, aside=aside, written=written)
+        assert self.memory.schedule is not None
+        for entry in self.memory.schedule.entries:
+            if entry.is_behind:
+                self.seen.add(PendingReason.BEHIND_RESERVATION)
+            if isinstance(entry.verdict, Reserve):
+                self.seen.add("dated" if entry.verdict.reservation.at is not None else "undated")
+                assert entry.verdict.reservation.at is None or entry.verdict.reservation.at > self.story.now
+
+
 def test_what_is_free_for_one_job_alone_is_asked_though_others_of_its_shape_are_refused_as_before() -> None:
     """Its node recovers with its Pod of before still there: nothing is free for anybody else."""
     life = Life(0)
@@ -459,6 +520,22 @@ def test_with_a_memory_the_same_is_decided_on_a_fleet_of_every_kind(seed: int) -
     for _ in range(STEPS):
         life.step()
     assert {kind.__name__ for kind in (Keep, Book, Wait)} <= life.seen
+
+
+@pytest.mark.parametrize(
+    "seeds", [(0, 17, 22), pytest.param(range(100, 250), marks=pytest.mark.long)], ids=["", "long"]
+)
+def test_with_a_memory_the_same_is_decided_behind_a_reservation(
+    seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backfill, "AGED", timedelta(minutes=10))
+    seen: set[str] = set()
+    for seed in seeds:
+        life = OfQueue(seed)
+        for _ in range(STEPS):
+            life.step()
+        seen |= life.seen
+    assert {"Keep", "Book", "Wait", "Reserve", "dated", "undated", "BehindReservation"} <= seen
 
 
 @pytest.mark.long

@@ -182,6 +182,7 @@ class PendingReason(StrEnum):
     NO_NVLINK_ISLAND = "NoNVLinkIsland"
     NO_DOMAIN = "NoDomain"
     WAITING_FOR_PREFERRED = "WaitingForPreferred"  # the only one that ends though nothing changes: with its patience
+    BEHIND_RESERVATION = "BehindReservation"  # it would fit, and delay a job ahead of it
     UNKNOWN_LEVEL = "UnknownLevel"
     UNKNOWN_TRAFFIC_CLASS = "UnknownTrafficClass"
     NO_MATCHING_GPU = "NoMatchingGPU"

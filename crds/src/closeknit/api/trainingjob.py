@@ -469,7 +469,8 @@ class TrainingJobSpec(Wire):
     priority_class_name: Name | None = None
     """PriorityClass of the job and of its Pods."""
     expected_duration: Duration | None = None
-    """Expected run time; lets short jobs pass a waiting large one without delaying it."""
+    """How long the job is expected to run, restarts from checkpoints not counted. It lets a short job pass a waiting
+    large one that it does not delay, and tells those who wait when its GPUs come free. It ends nothing."""
     elastic: Elastic | None = None
     """Bounds of an elastic job."""
     spares: Annotated[int, Field(ge=0, le=MAX_SPARES)] = 0

@@ -189,6 +189,9 @@ class Pending(Wire):
     """Since when it waits, for this reason and those before it: since it was submitted, resumed or lost its place."""
     nearest: Annotated[list[Message], Field(max_length=16)] = []
     """The nearest changes that would make it fit, each of them checked."""
+    estimated_start: Timestamp | None = None
+    """When the job is expected to start, to the minute, by the ends that running jobs declare; message says which.
+    Absent where nothing says so."""
 
 
 class UnfitNode(Wire):

@@ -55,7 +55,8 @@ RECOUNTED_WITHIN = timedelta(minutes=5) + COUNTED_FOR
 
 def assumed(job: TrainingJob, placement: Placement) -> TrainingJob:
     """The job for the decisions about others: it holds this already."""
-    status = TrainingJobStatus(attempt=job.status.attempt or 1, placement=_placement_status(job, placement))
+    placed_at = _placement_status(job, placement)
+    status = TrainingJobStatus(attempt=job.status.attempt or 1, placement=placed_at, cost=job.status.cost)
     return job.model_copy(update={"status": status})
 
 

@@ -23,10 +23,11 @@ from closeknit.lifecycle.status.degraded import FIXED
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import patient_until, unknown_preference
+from closeknit.lifecycle.status.reserved_words import estimated_start, expectation
 from closeknit.lifecycle.swap.staying_pods import cannot_stay, farewells
 from closeknit.lifecycle.tend import tend
 from closeknit.lifecycle.unreadable import erred
-from closeknit.lifecycle.verdict import Book, Hold, Keep, Refusal, Verdict, Wait, WaitCause
+from closeknit.lifecycle.verdict import Book, Hold, Keep, Refusal, Reservation, Reserve, Verdict, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import NOTHING, TOLD_AGAIN, Answers, undeleted_words
 from closeknit.lifecycle.writes.plan import Action, Delete, Plan, Telling
 
@@ -51,6 +52,8 @@ def follow(
             plan = book(subject, placement)
         case Hold(shares, message):
             plan = _hold(subject, shares, message)
+        case Reserve(refusal, reservation):
+            plan = _wait(subject, refusal, reservation)
         case Wait(refusal):
             plan = _wait(subject, refusal)
     return plan if is_late else plan.woken_at(now, due)
@@ -87,7 +90,7 @@ def _hold(subject: Subject, shares: tuple[BookingShare, ...], message: str) -> P
     return subject.plan(status, actions=(*leaving, *left.actions), notice=notice).woken_at(subject.now, left.until)
 
 
-def _wait(subject: Subject, refusal: Refusal) -> Plan:
+def _wait(subject: Subject, refusal: Refusal, reservation: Reservation | None = None) -> Plan:
     job, now = subject.job, subject.now
     wake_after_s = None if refusal.until is None else seconds_until(refusal.until, now)
     match refusal.cause:
@@ -117,19 +120,25 @@ def _wait(subject: Subject, refusal: Refusal) -> Plan:
             patience = patient_until(job, now) if refusal.ends else None
             until = () if patience is None else (f"it waits until {timestamp(patience)} at the latest",)
             kept = subject.cluster.volumes_of(job).words
-            others = (*until, *((away.words,) if away.words else ()), *((f"its volumes: {kept}",) if kept else ()))
-            message = "; ".join((refusal.message, *others))
-            refused = _refuse(subject, replace(refusal, message=message), wake_after_s, patience)
+            expected = () if reservation is None else (expectation(reservation),)
+            others = (*((away.words,) if away.words else ()), *((f"its volumes: {kept}",) if kept else ()))
+            message = "; ".join((refusal.message, *until, *expected, *others))
+            start = None if reservation is None else estimated_start(reservation)
+            refused = _refuse(subject, replace(refusal, message=message), wake_after_s, patience, start)
             return refused.woken_at(now, _left(subject).until)
         case WaitCause.REFUSED:
             return _refuse(subject, refusal, wake_after_s).woken_at(now, _left(subject).until)
 
 
 def _refuse(
-    subject: Subject, refusal: Refusal, wake_after_s: float | None, patient_until: datetime | None = None
+    subject: Subject,
+    refusal: Refusal,
+    wake_after_s: float | None,
+    patient_until: datetime | None = None,
+    start: str | None = None,
 ) -> Plan:
     """The job waits for this reason. The Event reports a new reason, not new numbers. `patient_until` is the latest end
-    of the wait: an unstored one would move."""
+    of the wait: an unstored one would move. `start` is when it is expected to start."""
     refusal = _with_what_an_edit_takes(subject.job, refusal)
     assert refusal.reason is not None  # noqa: S101 - of these causes, for the type checker
     stored, now, told_at = subject.job.status, subject.now, subject.answers.told_at
@@ -137,7 +146,7 @@ def _refuse(
     is_told_lately = told_at is not None and is_between(told_at, now, told_at + TOLD_AGAIN)
     has_end = patient_until is None or stored.patient_until is not None
     if telling is Telling.AGAIN and told_at is not None and is_told_lately and has_end:
-        if not _is_told(stored, refusal):
+        if not _is_told(stored, refusal, start):
             wake_after_s = min(seconds_until(told_at + TOLD_AGAIN, now), wake_after_s or inf)
         return subject.plan(actions=_undone(subject), wake_after_s=wake_after_s)
     notice = None
@@ -152,6 +161,7 @@ def _refuse(
         refusal.nearest,
         unknown_preference(subject.job.spec, subject.cluster),
         patient_until,
+        start,
     )
     plan = subject.plan(status, actions=_undone(subject), notice=notice, wake_after_s=wake_after_s)
     return plan if plan.status is None or plan.actions else replace(plan, telling=telling)
@@ -177,9 +187,11 @@ def _with_what_an_edit_takes(job: TrainingJob, refusal: Refusal) -> Refusal:
     return replace(refusal, message=f"{refusal.message}; {FIXED}")
 
 
-def _is_told(stored: TrainingJobStatus, refusal: Refusal) -> bool:
+def _is_told(stored: TrainingJobStatus, refusal: Refusal, start: str | None) -> bool:
     told = stored.pending
     if told is None or told.reason != refusal.reason or told.message != stated(refusal.message):
+        return False
+    if told.estimated_start != start:
         return False
     return refusal.nearest is None or told.nearest == [stated(change) for change in refusal.nearest]
 

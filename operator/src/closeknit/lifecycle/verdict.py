@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from closeknit.api.names import PendingReason
+from closeknit.api.names import JobKey, PendingReason
 from closeknit.cluster.booking.booking import Booking, BookingShare
 from closeknit.placement.values.placement import Placement
 
@@ -80,10 +80,31 @@ class Wait:
     refusal: Refusal
 
 
-Verdict = Keep | Book | Hold | Wait
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Room that is kept for the first job that waits for some: whoever comes after it may not delay it."""
+
+    job: JobKey
+    at: datetime | None
+    """When the room is expected to be free; None where nothing says so, and the job has waited long."""
+    placement: Placement
+    awaits: tuple[JobKey, ...]
+    """Jobs that hold some of it until then, in the order of their ends."""
+    late: tuple[JobKey, ...] = ()
+    """Those of them that run longer than they declared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve(Wait):
+    """It waits for room, and this is kept for it."""
+
+    reservation: Reservation
+
+
+Verdict = Keep | Book | Hold | Wait | Reserve
 """What `schedule` says of a job, and `follow` brings its objects to.
 
 To come, each as a class beside these: Evict (a running gang makes room for one of higher priority), Shrink and Grow (an
-elastic gang gives some of its ranks, or takes some more), Reserve (GPUs are kept for the first job that waits while
-shorter ones may pass it). All of them concern several jobs, which is why one function decides for all.
+elastic gang gives some of its ranks, or takes some more). All of them concern several jobs, which is why one function
+decides for all.
 """

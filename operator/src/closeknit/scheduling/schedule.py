@@ -8,6 +8,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.mistake import OwnMistake, guarded
 from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
 from closeknit.placement.gang.cache import Tables
+from closeknit.scheduling.memo.backfill import Backfill
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.question_budget import QuestionBudget
 from closeknit.scheduling.memo.questions import Questions
@@ -44,6 +45,7 @@ def schedule(
     is_quiet = memory.schedule is not None and is_same_scene(last.cluster, cluster)
     questions = Questions(last, tables, QuestionBudget(last.came_to, are_bounded=memory.is_rationed))
     crowd, probation = Crowd(cluster), Probation(cluster, memory, now)
+    backfill = Backfill(last, tables, now)
     templates = template_memory(cluster, last)
     walk = Walk(
         cluster=cluster,
@@ -54,30 +56,37 @@ def schedule(
         probation=probation,
         crowd=crowd,
         lemons=LastNodes(cluster, now),
+        backfill=backfill,
         beyond=templates.beyond,
     )
     scene = last.scene if is_quiet else cluster
     standing = Standing(
-        cluster, memory, now, questions, scene=scene, is_crowded=crowd.is_behind, beyond=templates.beyond
+        cluster, memory, now, questions, backfill, scene=scene, is_crowded=crowd.is_behind, beyond=templates.beyond
     )
     room = Room(cluster, scene, scene, is_trial=probation.are_under_way())
     entries: list[QueueEntry] = []
     unread: list[JobKey] = []
     while (case := standing.next_case(room, entries)) is not None:
         outcome = _outcome(case, room, walk, policies)
+        if room.freed is not scene and cluster.booking_of(case.key) and room.cluster.booking_of(case.key) is None:
+            outcome.is_settled, outcome.scene = False, None  # it rests on the verdict that took its GPUs, too
         room = outcome.room or room
         entries.append(noted(case, outcome))
         unread += [case.key] if outcome.verdict is UNREAD else []
     words = renewed(questions.refused, last, tables, memory, now, is_quiet=is_quiet, is_trial=room.is_trial)
-    entries = words.worded(entries)
+    entries = backfill.reserved(words.worded(entries))
     moments = [entry.until for entry in entries if entry.until is not None]
     moments += [] if words.wake_at is None else [words.wake_at]
+    moments += [] if backfill.wake_at is None else [backfill.wake_at]
     moments += [now + AGAIN] if questions.budget.is_short else []
     made = Schedule(
         cluster=cluster,
         booked=room.cluster,
         scene=scene,
         refused={**questions.left, **words.refused},
+        reservations=tuple(backfill.reservations),
+        searches=tuple(backfill.searches),
+        behind=backfill.behind,
         templates=templates,
         unread=tuple(unread),
         came_to=questions.budget.came_to,

@@ -20,7 +20,6 @@ def spec(**fields: Any) -> TrainingJobSpec:
 @pytest.mark.parametrize(
     ("fields", "path"),
     [
-        ({"expectedDuration": "6h"}, "expectedDuration"),
         ({"defragment": "OnRestart"}, "defragment"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -117,14 +116,9 @@ def test_a_new_field_of_the_spec_is_built_or_refused() -> None:
     ("fields", "message"),
     [
         pytest.param(
-            {"expectedDuration": "6h"},
-            "not built yet: spec.expectedDuration; remove it or leave the default",
+            {"defragment": "Planned"},
+            "not built yet: spec.defragment; remove it or leave the default",
             id="one field",
-        ),
-        pytest.param(
-            {"defragment": "Planned", "expectedDuration": "6h"},
-            "not built yet: spec.expectedDuration, spec.defragment; remove them or leave the default",
-            id="several fields, in the order of the spec",
         ),
     ],
 )

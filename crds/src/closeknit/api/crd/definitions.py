@@ -88,6 +88,13 @@ KINDS: Final = (
             _AGE,
             Column("Queue", ".spec.queue", "string", "Queue of the job.", wide=True),
             Column("Levels", ".status.placement.levels", "string", "Domains spanned at each level.", wide=True),
+            Column(
+                "Estimated-Start",
+                ".status.pending.estimatedStart",
+                "string",
+                "When a job that waits is expected to start; empty where nothing says so.",
+                wide=True,
+            ),
             Column("Message", ".status.message", "string", "The reason in words.", wide=True),
         ),
     ),

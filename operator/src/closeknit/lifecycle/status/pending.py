@@ -41,6 +41,7 @@ PENDING: Mapping[PendingReason, Trait] = MappingProxyType(
         PendingReason.NO_NVLINK_ISLAND: _ROOM,
         PendingReason.NO_DOMAIN: _ROOM,
         PendingReason.WAITING_FOR_PREFERRED: _ROOM._replace(ends_by_others=True, stays_told=True),
+        PendingReason.BEHIND_RESERVATION: _ROOM._replace(ends_by_others=True),
         PendingReason.UNKNOWN_LEVEL: Trait(is_of_placement=True),
         PendingReason.UNKNOWN_TRAFFIC_CLASS: Trait(),
         PendingReason.NO_MATCHING_GPU: Trait(is_of_placement=True),

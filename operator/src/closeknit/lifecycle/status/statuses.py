@@ -108,6 +108,7 @@ def waiting(
     nearest: tuple[str, ...] | None = None,
     unknown: str | None = None,
     patient_until: datetime | None = None,
+    estimated_start: str | None = None,
 ) -> TrainingJobStatus:
     """It holds nothing and says why. `since` stays with the reason, and so do nearest changes (None) of an unchanged
     spec, and the end of a wait (None). `unknown` is the message about a preferred level that the cluster does not
@@ -131,6 +132,7 @@ def waiting(
             message=stated(message),
             since=since,
             nearest=told if nearest is None else [stated(change) for change in nearest],
+            estimated_start=estimated_start,
         ),
         patient_until=job.status.patient_until if patient_until is None else timestamp(patient_until),
         **never_began,

@@ -8,8 +8,9 @@ from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.job_volumes import NO_VOLUMES
-from closeknit.lifecycle.verdict import Keep
+from closeknit.lifecycle.verdict import Hold, Keep
 from closeknit.lifecycle.writes.answers import NOTHING
+from closeknit.scheduling.memo.backfill import Backfill
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.questions import Questions
 from closeknit.scheduling.queue.entries import (
@@ -37,6 +38,7 @@ class Standing:
         memory: Memory,
         now: datetime,
         questions: Questions,
+        backfill: Backfill,
         *,
         scene: Cluster,
         is_crowded: Callable[[TrainingJob], bool],
@@ -47,6 +49,7 @@ class Standing:
         self._memory = memory
         self._now = now
         self._questions = questions
+        self._backfill = backfill
         self._is_crowded = is_crowded
         self._last = last = questions.last
         self._scene = scene
@@ -69,7 +72,7 @@ class Standing:
         busy, put_aside, now = self._memory.busy, self._memory.put_aside, self._now
         are_same, volumes_are_same, giving_way = self._are_pods_same, self._are_volumes_same, self._last.giving_way
         has_freed, moved = room.freed is not self._scene, self._moved
-        refusal = self._questions.refusal
+        backfill, refusal, known_wait = self._backfill, self._questions.refusal, self._backfill.known_wait
         for known in self._queue:
             if not isinstance(known, QueueEntry):
                 return known
@@ -86,6 +89,7 @@ class Standing:
                 answers is known.answers
                 and (known.until is None or now < known.until)
                 and not (put_aside and key in put_aside)
+                and not (is_busy and isinstance(known.verdict, Hold))  # nothing is decided on it meanwhile
                 and not (moved and key in moved)
                 and (shape not in giving_way or self._is_crowded(known.job))
                 and (volumes_are_same or self._has_same_volumes(known))
@@ -93,7 +97,13 @@ class Standing:
             )
             if not is_same:
                 return self._case(key, known.job, known.place)
-            is_answered = known.is_settled and (shape is None or refusal(shape, room) is known.verdict)
+            is_answered = known.is_settled and (
+                shape is None
+                or refusal(shape, room) is known.verdict
+                or (known.is_behind and known_wait(known, shape, room) is known.verdict)
+            )
+            if backfill.current is None and known.is_refused and backfill.is_wanted(known):
+                return known
             if is_answered or (known.scene is not None and known.scene is room.scene and self._are_views_same):
                 passed.append(known)
             else:

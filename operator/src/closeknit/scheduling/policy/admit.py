@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from closeknit.api.affinity import NodeAffinity
 from closeknit.api.names import PendingReason
@@ -38,7 +39,13 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
     if shape is None:
         return questions.not_asked(known)
     alone = with_own_gpus_free(job, case.pods, room.cluster).without(away.devices)
-    if (put_off := _put_off(case, room, walk, shape, alone, is_trial=may_be_refused)) is not None:
+    again = asked_again_at(patience, away.until)
+    # Whether all that ask the same and declare the same may wait behind a reservation with one answer.
+    is_shared = not (alone is not room.cluster or is_kept_whole or case.volumes.choices or walk.lemons.worst_first)
+    wait = walk.backfill.known_wait(case, shape, room) if is_shared else None
+    known_outcome = None if wait is None else Outcome(wait, shape, until=again, is_settled=not away.until)
+    put_off = known_outcome or _put_off(case, room, walk, shape, alone, is_trial=may_be_refused)
+    if put_off is not None:
         return put_off
     answer = _answer(case, room, walk, shape, alone)
     if is_kept_whole and isinstance(answer, Placement) and len(answer.shares) > 1:  # only then it is a question
@@ -47,6 +54,8 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
             return questions.not_asked(shape)
         answer = _answer(case, room, walk, shape, alone)
     if isinstance(answer, Wait):
+        if not may_be_refused:
+            walk.backfill.offer(case, shape, answer.refusal, alone)
         if room.is_trial and (may_be_refused or job.status.pending is not None):
             # It would be told so, and otherwise a moment later: two writes with each try of another job.
             return Outcome(NOT_ASKED, shape, is_settled=False)
@@ -58,14 +67,20 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
         return Outcome(answer, shape, until=again, is_settled=not (has_left or away.until), scene=scene)
     answer = _in_one(shape.request, answer, case.volumes.choices, alone, walk)
     answer = _past_lemons(shape.request, answer, case.volumes.choices, alone, walk)
+    ask = partial(_asked_elsewhere, shape.request, case.volumes.choices, walk, is_kept_whole=is_kept_whole)
+    passing = walk.backfill.passing(job, answer, alone, ask)
+    if passing is None:
+        wait = walk.backfill.wait(case, shape, room, is_shared=is_shared)
+        return Outcome(wait, shape, until=again, is_settled=is_shared and not away.until)
+    answer = passing
     if (refusal := walk.probation.refusal(job, case.answers, is_trial=may_be_refused)) is not None:
         if alone is room.cluster:
             questions.left_free(shape, room)
         return Outcome(Wait(refusal), shape, until=refusal.until, is_settled=False)
-    again = asked_again_at(patience, away.until)
     if (cannot := _cannot_be_made(case, answer, shape, again, room)) is not None:
         return cannot
-    answer = with_spares(job, answer, shape.request, alone, walk)
+    answer = walk.backfill.without_spares_there(job, with_spares(job, answer, shape.request, alone, walk))
+    walk.backfill.note(job, answer)
     booked = room.less(room.cluster.with_job(assumed(job, answer)), is_trial=may_be_refused)
     return Outcome(Book(answer), shape, is_settled=False, room=booked)
 
@@ -131,6 +146,17 @@ def _past_lemons(
         return found if found is not None and (not is_bound or _has_one(found, choices, cluster)) else None
 
     return walk.lemons.with_fewest(answer, asked, alone, ask)
+
+
+def _asked_elsewhere(
+    asked: Request, choices: Sequence[NodeAffinity], walk: Walk, cluster: Cluster, *, is_kept_whole: bool
+) -> Placement | None:
+    """The placement in a cluster without what is kept for another job; None where that is no place for the job."""
+    found = walk.questions.placed(asked, cluster)
+    if found is None or (is_kept_whole and len(found.shares) > 1):
+        return None
+    found = _past_lemons(asked, _in_one(asked, found, choices, cluster, walk), choices, cluster, walk)
+    return found if _has_one(found, choices, cluster) else None
 
 
 def _answer(case: Case, room: Room, walk: Walk, shape: RequestShape, alone: Cluster) -> Placement | Wait:

@@ -13,10 +13,7 @@ class _Field:
 
 
 # In the order of the spec; a field that gets built leaves this table.
-_NOT_BUILT = (
-    _Field("expectedDuration", lambda spec: spec.expected_duration is not None),
-    _Field("defragment", lambda spec: spec.defragment is not Defragment.NEVER),
-)
+_NOT_BUILT = (_Field("defragment", lambda spec: spec.defragment is not Defragment.NEVER),)
 
 _WITH_SERVERS = (Framework.TENSORFLOW, Framework.CUSTOM)
 
@@ -31,8 +28,7 @@ def refusal(spec: TrainingJobSpec) -> str | None:
     paths = not_supported(spec)
     if not paths:
         return _elastic(spec) or _servers(spec)
-    named = ", ".join(f"spec.{path}" for path in paths)
-    return f"not built yet: {named}; remove {'it' if len(paths) == 1 else 'them'} or leave the default"
+    return f"not built yet: spec.{paths[0]}; remove it or leave the default"
 
 
 def _elastic(spec: TrainingJobSpec) -> str | None:

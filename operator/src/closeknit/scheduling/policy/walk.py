@@ -6,6 +6,7 @@ from datetime import datetime
 
 from closeknit.api.names import JobKey
 from closeknit.cluster.cluster import Cluster
+from closeknit.scheduling.memo.backfill import Backfill
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.questions import Questions
 from closeknit.scheduling.policy.crowd import Crowd
@@ -29,6 +30,7 @@ class Walk:
     probation: Probation
     crowd: Crowd
     lemons: LastNodes
+    backfill: Backfill
     beyond: Mapping[JobKey, str]
     """Jobs whose templates are not kept, with the message."""
 

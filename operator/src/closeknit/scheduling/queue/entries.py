@@ -9,15 +9,17 @@ from datetime import datetime
 from operator import is_
 from typing import NamedTuple
 
-from closeknit.api.names import JobKey
+from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.job_volumes import Volumes
 from closeknit.cluster.pods.pod import Pod
-from closeknit.lifecycle.verdict import Book, Refusal, Verdict, Wait, WaitCause
+from closeknit.lifecycle.verdict import Book, Refusal, Reservation, Verdict, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import Answers
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.reservation.earliest import EarliestFit
+from closeknit.scheduling.reservation.expected_ends import ExpectedEnd
 
 QueuePlace = tuple[int, bool, str, str, str]
 """Sorts as the queue: highest priority first, then age, namespace and name."""
@@ -85,6 +87,26 @@ class QueueEntry(Case):
         """Whether placement had no room for it."""
         return isinstance(self.verdict, Wait) and self.verdict.refusal.cause is WaitCause.NO_FIT
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether it fits, and waits behind the reservation of another."""
+        return isinstance(self.verdict, Wait) and self.verdict.refusal.reason is PendingReason.BEHIND_RESERVATION
+
+    def is_same(self, other: "QueueEntry") -> bool:
+        """Whether both are equal, inputs and outcome."""
+        return (
+            self.job is other.job
+            and self.place == other.place
+            and self.pods is other.pods
+            and self.answers is other.answers
+            and self.volumes is other.volumes
+            and self.verdict == other.verdict
+            and self.shape is other.shape
+            and self.until == other.until
+            and self.is_settled == other.is_settled
+            and self.scene is other.scene
+        )
+
     def says_like(self, other: "QueueEntry") -> bool:
         """Whether both jobs wait with the same message."""
         if not (isinstance(self.verdict, Wait) and isinstance(other.verdict, Wait)):
@@ -139,6 +161,34 @@ class ShapeRefusal:
     wait: Wait
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RoomSearch:
+    """A search for the room of a job that does not fit, and its inputs."""
+
+    cluster: Cluster
+    shape: RequestShape
+    ends: tuple[ExpectedEnd, ...]
+    is_aged: bool
+    """Whether the job has waited so long that room is kept for it also where nothing says when it comes free."""
+    found: EarliestFit | None
+
+
+BehindKey = tuple[RequestShape, str, str | None, int | None]
+"""What jobs ask for, in which namespace, and how long they run by their declaration and deadline."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WaitBehind:
+    """A job that fits and would delay the reservation, with the message."""
+
+    scene: Cluster
+    """Where it was asked; the same scene and reservation give the same answer."""
+    freed: Cluster
+    """`Room.freed` where it was asked, as ShapeRefusal has it."""
+    reservation: Reservation
+    wait: Wait
+
+
 class Weighed(NamedTuple):
     """A job, and the memory of its templates while it waits."""
 
@@ -181,6 +231,11 @@ class Schedule(Mapping[JobKey, Verdict]):
     """Shapes of jobs that wait only while many others do."""
     refused: Mapping[RequestShape, ShapeRefusal] = field(default_factory=dict)
     """In the order of their messages, the oldest first."""
+    reservations: tuple[Reservation, ...] = ()
+    """What is kept for the first job that waits for room; before it, what was on the way of the walk."""
+    searches: tuple[RoomSearch, ...] = ()
+    """For the room of the first jobs that wait for some."""
+    behind: Mapping[BehindKey, WaitBehind] = field(default_factory=dict)
     renewed_at: datetime | None = None
     """When old words were last renewed."""
     templates: TemplateMemory = NOTHING_WAITS

@@ -1,0 +1,105 @@
+"""The earliest moment at which a gang fits: placement on the cluster as it will be, asked a bounded number of times."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from closeknit.api.names import JobKey
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.store.kinds import ObjectChange, change
+from closeknit.lifecycle.attempt.own_gpus import with_own_gpus_free
+from closeknit.placement.gang.cache import Tables
+from closeknit.placement.place import can_place, place
+from closeknit.placement.values.placement import Placement
+from closeknit.placement.values.request import Request
+
+# Shares of nodes that one search takes from their holders: a tenth of a millisecond each, measured on 600 nodes, and
+# most searches take fewer than three times those of the jobs that have to end.
+MOST_RELEASED = 2048
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EarliestFit:
+    """Where a gang fits once these jobs have ended, and not before."""
+
+    ended: tuple[JobKey, ...]
+    """In the order of their ends."""
+    placement: Placement
+    cluster: Cluster
+    """The cluster without them."""
+
+
+def earliest_fit(
+    cluster: Cluster, asked: Request, ends: Sequence[Sequence[JobKey]], tables: Tables
+) -> EarliestFit | None:
+    """The shortest beginning of `ends`, which are jobs that end at the same moment each, soonest first, after which the
+    gang fits; None without any, or where the search ends at its bound first.
+
+    Whoever fits once some have ended also fits once more have, so that a few questions find the boundary: after one
+    end, two, four and so on, and then between the last two. (A device plugin whose choice is not known may break that
+    rule: the answer then fits all the same, and may not be the earliest.)
+    """
+    futures = _Futures(cluster, ends)
+
+    def fits(moments: int) -> bool:
+        return can_place(futures.after(moments), asked, tables)
+
+    misses, hit = 0, 1
+    while True:
+        hit = min(hit, len(ends))
+        if hit <= misses or not futures.affords(hit):
+            return None
+        if fits(hit):
+            break
+        misses, hit = hit, 2 * hit
+    while hit - misses > 1:
+        middle = (misses + hit) // 2
+        misses, hit = (misses, middle) if fits(middle) else (middle, hit)
+    future = futures.after(hit)
+    found = place(future, asked, tables)
+    if not isinstance(found, Placement):
+        return None
+    return EarliestFit(tuple(job for jobs in ends[:hit] for job in jobs), found, future)
+
+
+def released(cluster: Cluster, jobs: Iterable[JobKey]) -> Cluster:
+    """The cluster without the bookings, Pods and claims of these jobs."""
+    changes: list[ObjectChange] = []
+    gone = list(jobs)
+    for key in gone:
+        job = cluster.jobs[key]
+        if job.status.placement is not None:
+            status = job.status.model_copy(update={"placement": None})
+            changes.append(change(job.model_copy(update={"status": status})))
+    cluster = cluster.after(changes)
+    for key in gone:
+        cluster = with_own_gpus_free(cluster.jobs[key], cluster.pods_of(key), cluster)
+    return cluster
+
+
+class _Futures:
+    """The cluster after the first of some ends, made out of one that is known already."""
+
+    def __init__(self, cluster: Cluster, ends: Sequence[Sequence[JobKey]]) -> None:
+        self._ends = ends
+        self._known = {0: cluster}
+        self._left = MOST_RELEASED
+
+    def affords(self, moments: int) -> bool:
+        """Whether the bound allows the way there."""
+        begins = max(each for each in self._known if each <= moments)
+        return self._weight(begins, moments) <= self._left
+
+    def after(self, moments: int) -> Cluster:
+        if (known := self._known.get(moments)) is not None:
+            return known
+        begins = max(each for each in self._known if each <= moments)
+        self._left -= self._weight(begins, moments)
+        jobs = [job for each in self._ends[begins:moments] for job in each]
+        self._known[moments] = found = released(self._known[begins], jobs)
+        return found
+
+    def _weight(self, begins: int, moments: int) -> int:
+        cluster = self._known[0]
+        jobs = (job for each in self._ends[begins:moments] for job in each)
+        held = (cluster.booking_of(job) for job in jobs)
+        return sum(1 if booking is None else len(booking.shares) for booking in held)

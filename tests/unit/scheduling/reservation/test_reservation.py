@@ -1,0 +1,130 @@
+"""Room that is kept for the first job that waits, and who passes it, as stories."""
+
+from typing import Any
+
+import pytest
+
+from closeknit.api.trainingjob_status import Pending
+from closeknit.lifecycle.status.conditions import timestamp
+from scenarios.manifests import training_job
+from scenarios.story import Story, plugin_node
+
+BOTH = {"gpus": 16, "topology": {"gpusPerNode": 8}}
+
+
+def submit(story: Story, name: str, **spec: Any) -> None:
+    """Somebody makes a job now, and what follows is written."""
+    job = training_job(name, spec=spec)
+    job["metadata"]["creationTimestamp"] = timestamp(story.now)
+    story.add(job)
+    story.settle()
+    story.pass_time(1)
+
+
+def pending(story: Story, name: str) -> Pending:
+    """Why a job waits."""
+    found = story.status(name).pending
+    assert found is not None, f"{name} does not wait"
+    return found
+
+
+def runs(story: Story, name: str) -> bool:
+    return story.status(name).placement is not None
+
+
+@pytest.fixture
+def story() -> Story:
+    """A job that runs for an hour holds one of two nodes, and one for both waits since 10:00:01."""
+    story = Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"))
+    submit(story, "runs", gpus=8, expectedDuration="1h")
+    story.run_all()
+    submit(story, "both", **BOTH)
+    return story
+
+
+def test_the_first_that_waits_is_told_when(story: Story) -> None:
+    told = pending(story, "both")
+    assert told.reason == "InsufficientGPUs"
+    assert told.estimated_start == "2026-11-21T11:00:00Z"
+    assert (
+        "about 2026-11-21 11:00 UTC it is expected to start on gpu-1, gpu-2, which are kept for it: then team-b/runs "
+        "will have ended as declared"
+    ) in told.message
+
+
+@pytest.mark.parametrize(
+    ("declared", "passes"), [("30m", True), ("59m", True), ("1h", False), ("3h", False), (None, False)]
+)
+def test_whoever_ends_before_passes(story: Story, declared: str | None, *, passes: bool) -> None:
+    submit(story, "late", gpus=8, **({} if declared is None else {"expectedDuration": declared}))
+    assert runs(story, "late") is passes
+    assert pending(story, "both").estimated_start == "2026-11-21T11:00:00Z"
+    if not passes:
+        told = pending(story, "late")
+        assert told.reason == "BehindReservation"
+        assert told.message.startswith("it fits, and would delay team-b/both, for which these GPUs are kept")
+        assert "spec.expectedDuration" in told.message
+        assert told.estimated_start is None
+
+
+def test_a_deadline_is_as_good_as_a_declaration(story: Story) -> None:
+    submit(story, "late", gpus=8, activeDeadlineSeconds=1800)
+    assert runs(story, "late")
+
+
+def test_whoever_takes_other_gpus_passes(story: Story) -> None:
+    for manifest in plugin_node("gpu-3", gpus=4):
+        story.add(manifest)
+    submit(story, "small", gpus=4)
+    assert story.pod("small-a1-worker-00000")["spec"].get("nodeName", "gpu-3") == "gpu-3"
+    assert runs(story, "small")
+    submit(story, "next", gpus=4)
+    assert not runs(story, "next")
+
+
+def test_the_reserved_job_starts_when_its_room_is_free(story: Story) -> None:
+    submit(story, "late", gpus=8)
+    story.pass_time(3000)
+    story.change_pod("runs-a1-worker-00000", phase="Succeeded")
+    story.settle()
+    assert runs(story, "both")
+    assert not runs(story, "late")
+
+
+def test_an_overrun_moves_the_moment_and_says_so(story: Story) -> None:
+    submit(story, "late", gpus=8, expectedDuration="3m")
+    story.run_all()
+    story.change_pod("late-a1-worker-00000", phase="Succeeded")
+    story.pass_time(3600)
+    story.settle()
+    told = pending(story, "both")
+    assert told.estimated_start == "2026-11-21T11:08:00Z"  # an eighth of an hour later
+    assert "team-b/runs ran longer than declared already" in told.message
+    submit(story, "short", gpus=8, expectedDuration="2m")  # nobody passes by a declaration then
+    assert not runs(story, "short")
+
+
+def test_without_declarations_all_pass_as_ever() -> None:
+    story = Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"))
+    submit(story, "runs", gpus=8)
+    story.run_all()
+    submit(story, "both", **BOTH)
+    assert pending(story, "both").estimated_start is None
+    submit(story, "late", gpus=8)
+    assert runs(story, "late")
+
+
+def test_who_has_waited_long_is_passed_no_longer() -> None:
+    story = Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"))
+    submit(story, "runs", gpus=8)
+    story.run_all()
+    submit(story, "both", **BOTH)
+    story.pass_time(12 * 3600)
+    story.settle()
+    assert "it has waited long, so that gpu-1, gpu-2 are kept for it" in pending(story, "both").message
+    assert pending(story, "both").estimated_start is None
+    submit(story, "late", gpus=8, expectedDuration="1m")
+    assert pending(story, "late").reason == "BehindReservation"
+    story.change_pod("runs-a1-worker-00000", phase="Succeeded")
+    story.settle()
+    assert runs(story, "both")
