@@ -6,7 +6,10 @@ import typer
 
 from closeknit.cli.answers.form import AnswerForm
 from closeknit.cli.input.given import Reach
+from closeknit.cli.input.not_there import NotThere
 from closeknit.cli.options import ClusterFile, Context, Everywhere, Kubeconfig, Namespace, OutputForm, refusals
+
+JOB_FAILED = 3
 
 _Job = Annotated[str, typer.Argument(help="Name of a TrainingJob.", show_default=False)]
 
@@ -127,7 +130,73 @@ def ranks(
         asyncio.run(seated(job, Reach(kubeconfig, context, namespace, everywhere), cluster, output))
 
 
+def watch(
+    job: _Job,
+    *,
+    namespace: Namespace = None,
+    everywhere: Everywhere = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputForm = AnswerForm.TABLE,
+) -> None:
+    """One job live, from the queue to its end: phases, Pods, and when it is expected to start.
+
+    On a terminal one page that is drawn again; for a program a line for each change (-o json: an object a line).
+
+    \b
+      closeknit watch my-job -n ml
+
+    Exit code 0: the job has succeeded. 3: it has failed. 2: it is not there, or gone.
+    """
+    import asyncio  # noqa: PLC0415
+    from datetime import UTC, datetime  # noqa: PLC0415
+
+    from closeknit.cli.watch.command import watch as watched  # noqa: PLC0415
+
+    with refusals():
+        reach = Reach(kubeconfig, context, namespace, everywhere)
+        has_succeeded = asyncio.run(watched(job, reach, output, lambda: datetime.now(UTC)))
+    if not has_succeeded:
+        raise typer.Exit(JOB_FAILED)
+
+
+def logs(  # noqa: PLR0913 - one for each option
+    job: _Job,
+    *,
+    rank: Annotated[list[int] | None, typer.Option("--rank", "-r", help="Of which rank; may be repeated.")] = None,
+    everyone: Annotated[bool, typer.Option("--all", help="Of every Pod, each line with its ranks.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the job is over; waits for Pods that are not there yet.")
+    ] = False,
+    tail: Annotated[int | None, typer.Option(min=0, help="The last lines of each Pod alone.")] = None,
+    namespace: Namespace = None,
+    everywhere: Everywhere = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """What the ranks of a job print: rank 0, or of a job that has failed the one that ended it.
+
+    With --follow also before the Pods exist, and on through restarts.
+
+    \b
+      closeknit logs my-job -n ml -f
+      closeknit logs my-job -n ml --rank 8 --tail 100
+
+    Exit code 0: it is shown. 2: there is nothing to show.
+    """
+    import asyncio  # noqa: PLC0415
+
+    from closeknit.cli.logs.command import LogsArguments  # noqa: PLC0415
+    from closeknit.cli.logs.command import logs as printed  # noqa: PLC0415
+
+    with refusals():
+        if rank and everyone:
+            raise NotThere("give --rank or --all")
+        reach = Reach(kubeconfig, context, namespace, everywhere)
+        asyncio.run(printed(LogsArguments(job, tuple(rank or ()), everyone, follow, tail, reach)))
+
+
 def add_to(app: typer.Typer) -> None:
     """Makes them commands of the program."""
-    for command in (status, jobs, explain, ranks):
+    for command in (status, jobs, explain, ranks, watch, logs):
         app.command()(command)

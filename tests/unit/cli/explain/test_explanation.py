@@ -1,6 +1,7 @@
 """One reason and one next step for every state of a job; the tables of steps are closed."""
 
 import json
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -194,3 +195,15 @@ def test_a_job_of_all_namespaces_by_its_name_alone(tmp_path: Path) -> None:
     (tmp_path / "twice.yaml").write_text(text)
     result = CliRunner().invoke(app, ["explain", "tensor-4", "-A", "--cluster", str(tmp_path / "twice.yaml")])
     assert "has a TrainingJob tensor-4 in each of ml, team-b: name one by --namespace" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("moment", "words"),
+    [("2026-11-21T12:35:00Z", "expected to start: 12:35, in 35m"), ("2026-11-23T12:00:00Z", "2026-11-23 12:00, in 2d"),
+     ("2026-11-21T11:00:00Z", "expected to start: soon"), ("tomorrow", "expected to start: -")],
+)  # fmt: skip
+def test_when_it_is_expected_to_start(moment: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    told = found(**waiting("InsufficientGPUs", estimatedStart=moment))
+    assert words in drawn(told) and explanation(told).estimated_start == moment

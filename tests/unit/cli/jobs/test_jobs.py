@@ -47,7 +47,7 @@ def test_of_one_namespace_and_of_an_empty_one() -> None:
 
 def test_wide_has_the_words() -> None:
     result = CliRunner().invoke(app, ["jobs", "-n", "ml", "-o", "wide", "--cluster", str(FILE)])
-    assert "RESTARTS  QUEUE  PRIORITY  REASON          MESSAGE" in result.stdout.splitlines()[0]
+    assert "RESTARTS  QUEUE  PRIORITY  STARTS  REASON          MESSAGE" in result.stdout.splitlines()[0]
     assert "needs 16 GPUs in one NVLink island" in result.stdout
 
 

@@ -94,6 +94,12 @@ class HttpApi:
         """What a GET of any path answers, with these headers besides; bytes that are no text are replaced."""
         return (await self._call("GET", path, headers=headers)).decode(errors="replace")
 
+    async def pieces(self, path: str, query: Query) -> AsyncGenerator[bytes, None]:
+        """What a GET of any path answers, as it comes, for as long as it lasts. Close it with `contextlib.aclosing`."""
+        async with self._requests.stream(path, query) as response:
+            async for piece in response.content.iter_any():
+                yield piece
+
     async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> JsonObject:
         """See `Api.get`."""
         return object_of(await self._call("GET", resource.path(namespace, name)))

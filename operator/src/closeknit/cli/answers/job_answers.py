@@ -26,6 +26,8 @@ class JobLine(AnswerPart, frozen=True, kw_only=True):
     since: str | None
     """Since when it is in this state."""
     created: str | None
+    estimated_start: str | None
+    """When it is expected to start; null where nothing says so."""
     queue: str | None
     priority_class_name: str | None
 
@@ -111,6 +113,8 @@ class Explanation(Answer, frozen=True, kw_only=True, tag="Explanation"):
     """Since when it is in this state."""
     waits_since: str | None
     """Since when it waits for GPUs, whatever for."""
+    estimated_start: str | None
+    """When it is expected to start, by the ends that running jobs declare; null where nothing says so."""
     gpus: int | None
     queue: str | None
     priority_class_name: str | None

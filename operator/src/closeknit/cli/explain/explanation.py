@@ -26,6 +26,7 @@ def explanation(found: FoundJob) -> Explanation:
         next_step=_next_step(job, reason),
         since=since(job),
         waits_since=waits_since(job),
+        estimated_start=status.pending.estimated_start if status.pending is not None else None,
         gpus=job.spec.gpus,
         queue=job.spec.queue,
         priority_class_name=job.spec.priority_class_name,

@@ -20,6 +20,8 @@ WAITING: Mapping[str, str] = {
     PendingReason.NO_DOMAIN: "prefer the level instead of requiring it (topology.fabric.preferred), or wait",
     PendingReason.WAITING_FOR_PREFERRED: "wait: at the end of its patience it takes what there is; a shorter "
     "topology.fabric.patience takes it sooner",
+    PendingReason.BEHIND_RESERVATION: "declare how long it runs (expectedDuration): a job that ends before the one "
+    "ahead begins may pass it",
     PendingReason.UNKNOWN_LEVEL: "name a level of the cluster: `kubectl get clustertopology default -o yaml` "
     "lists them",
     PendingReason.UNKNOWN_TRAFFIC_CLASS: "name a traffic class of the ClusterTopology, or leave network.trafficClass "

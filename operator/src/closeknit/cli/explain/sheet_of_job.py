@@ -4,7 +4,7 @@ from datetime import datetime
 
 from closeknit.cli.answers.job_answers import Explanation, Run, Where
 from closeknit.cli.jobs.job_lines import INKS
-from closeknit.cli.jobs.since import ago
+from closeknit.cli.jobs.since import ago, until
 from closeknit.cli.output.page import Ink, Inked, Page, length
 
 _RUNS_SHOWN = 3  # the rest with -o wide
@@ -27,6 +27,8 @@ def draw(told: Explanation, page: Page, now: datetime, *, is_wide: bool) -> None
     page.say(Inked(f"{told.namespace}/{told.name} {_VERBS.get(told.state, told.state)}", ink), _headline(told, now))
     if told.message:
         page.say(told.message, indent=2)
+    if told.estimated_start is not None:
+        page.say(f"expected to start: {until(told.estimated_start, now)}")
     if told.next_step is not None:
         page.say(Inked("next step: ", Ink.STRONG), told.next_step.text)
     if told.where is not None and told.state not in _STEADY:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from closeknit.cli.answers.job_answers import JobLine, JobList
 from closeknit.cli.jobs.found_jobs import FoundJobs
-from closeknit.cli.jobs.since import ago, since
+from closeknit.cli.jobs.since import ago, since, until
 from closeknit.cli.jobs.told_job import ToldJob
 from closeknit.cli.output.page import Ink, Inked, Page
 
@@ -39,6 +39,7 @@ def _line(job: ToldJob) -> JobLine:
         restarts=status.restarts or 0,
         since=since(job),
         created=job.metadata.creation_timestamp,
+        estimated_start=status.pending.estimated_start if status.pending is not None else None,
         queue=job.spec.queue,
         priority_class_name=job.spec.priority_class_name,
     )
@@ -51,7 +52,7 @@ def draw(found: JobList, page: Page, now: datetime, *, is_wide: bool) -> None:
         page.say(f"no TrainingJobs in {where}")
         return
     headings = ["NAME", "STATUS", "GPUS", "NODES", "GB/S", "FOR"]
-    headings += ["RESTARTS", "QUEUE", "PRIORITY", "REASON", "MESSAGE"] if is_wide else ["REASON"]
+    headings += ["RESTARTS", "QUEUE", "PRIORITY", "STARTS", "REASON", "MESSAGE"] if is_wide else ["REASON"]
     has_namespaces = found.namespace is None
     rows = []
     for line in found.items:
@@ -65,7 +66,8 @@ def draw(found: JobList, page: Page, now: datetime, *, is_wide: bool) -> None:
             ago(line.since, now),
         ]
         if is_wide:
-            row += [str(line.restarts), line.queue or "-", line.priority_class_name or "-", line.reason or "-"]
+            row += [str(line.restarts), line.queue or "-", line.priority_class_name or "-"]
+            row += [until(line.estimated_start, now), line.reason or "-"]
             row.append(line.message or "-")
         else:
             row.append(line.reason or "-")

@@ -38,3 +38,17 @@ def ago(moment: str | None, now: datetime) -> str:
         return length((now - datetime.fromisoformat(moment or "")).total_seconds())
     except (ValueError, TypeError):
         return "-"
+
+
+def until(moment: str | None, now: datetime) -> str:
+    """When something is expected, by the clock of this machine: `14:20, in 35m`. - where that is not told, and `soon`
+    where it should have been."""
+    try:
+        at = datetime.fromisoformat(moment or "")
+        left = (at - now).total_seconds()
+    except (ValueError, TypeError):
+        return "-"
+    if left < 0:
+        return "soon"
+    shown = f"{at.astimezone():%H:%M}" if left < 86_400 else f"{at.astimezone():%Y-%m-%d %H:%M}"
+    return f"{shown}, in {length(left)}"

@@ -53,6 +53,7 @@ class ToldPending(_Told, frozen=True):
     since: str | None = None
     queued_since: str | None = None
     nearest: tuple[str, ...] = ()
+    estimated_start: str | None = None
 
 
 class ToldPlacement(_Told, frozen=True):
