@@ -18,6 +18,7 @@ from closeknit.cli.output.outlet import answering
 
 if TYPE_CHECKING:
     from closeknit.cli.plan.decided import Placed, PlanRefused
+    from closeknit.cli.plan.supposed import Supposed
 
 PROGRAM = "closeknit"
 DOES_NOT_FIT = 3
@@ -75,7 +76,7 @@ def closeknit(
 
 
 @app.command()
-def plan(
+def plan(  # noqa: PLR0913 - one for each option
     job: Annotated[
         Path,
         typer.Option(
@@ -87,6 +88,17 @@ def plan(
     ] = None,
     namespace: Annotated[
         str | None, typer.Option("--namespace", "-n", help="Where the job is to be, if its file does not say.")
+    ] = None,
+    *,
+    relax: Annotated[
+        bool, typer.Option("--relax", help="Where it does not fit, also where it would go with each change that helps.")
+    ] = False,
+    without: Annotated[
+        list[str] | None, typer.Option(metavar="NODE", help="As if this node got no job; may be repeated.")
+    ] = None,
+    as_if_free: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GPUS", help="As if nobody held these: NODE, NODE/0,1 or a uuid; may be repeated."),
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -112,31 +124,33 @@ def plan(
 
     from closeknit.cli.plan import plan_json  # noqa: PLC0415
     from closeknit.cli.plan.decided import PlanRefused  # noqa: PLC0415
+    from closeknit.cli.plan.supposed import supposed  # noqa: PLC0415
 
+    granted = supposed(without, as_if_free)
     with refusals():
         if cluster is None:
             import asyncio  # noqa: PLC0415
 
             from closeknit.cli.live import asking  # noqa: PLC0415
 
-            answer = asyncio.run(asking.plan(job, Reach(kubeconfig, context, namespace), datetime.now(UTC)))
+            answer = asyncio.run(asking.plan(job, Reach(kubeconfig, context, namespace), datetime.now(UTC), granted))
         else:
             Reach(kubeconfig, context).check_not_asked("--cluster")
-            answer = _planned(job, cluster, namespace)
+            answer = _planned(job, cluster, namespace, granted)
     if output is Output.JSON:
-        print(plan_json.as_json(answer))
+        print(plan_json.as_json(answer, str(granted), is_relaxed=relax))
     else:
         from rich.console import Console  # noqa: PLC0415 - programs need not wait for it
 
         from closeknit.cli.plan.plan_table import print_table  # noqa: PLC0415
 
-        print_table(answer, Console())
+        print_table(answer, Console(), str(granted), is_relaxed=relax)
     if isinstance(answer, PlanRefused):
         raise typer.Exit(DOES_NOT_FIT)
 
 
-def _planned(job: Path, cluster: Path, namespace: str | None) -> "Placed | PlanRefused":
-    """The decision from files. Raises BadInput."""
+def _planned(job: Path, cluster: Path, namespace: str | None, granted: "Supposed") -> "Placed | PlanRefused":
+    """The decision from files. Raises BadInput and NotThere."""
     from datetime import UTC, datetime  # noqa: PLC0415
 
     from closeknit.cli.input import cluster_file  # noqa: PLC0415
@@ -146,7 +160,7 @@ def _planned(job: Path, cluster: Path, namespace: str | None) -> "Placed | PlanR
     written = cluster_file.training_job(job, namespace)
     found = cluster_file.cluster_file(cluster)
     written.check_admitted(found.lifted)
-    return decide(written.job, found.objects, datetime.now(UTC))
+    return decide(written.job, found.objects, datetime.now(UTC), granted)
 
 
 @app.command()

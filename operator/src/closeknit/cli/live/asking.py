@@ -17,6 +17,7 @@ from closeknit.cli.input.given import Reach
 from closeknit.cli.input.manifest import Manifest
 from closeknit.cli.live.way import not_there, reached
 from closeknit.cli.plan.decided import Placed, PlanRefused, Sitting, decided, not_taken, placed
+from closeknit.cli.plan.supposed import NOTHING, Supposed
 from closeknit.cluster.store.kinds import BY_STREAM, KINDS, ClusterObject, Kind, Stream
 from closeknit.kube.api import Resource
 from closeknit.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
@@ -59,7 +60,7 @@ async def all_of(api: HttpApi, kind: Kind, field_selector: str | None = None) ->
             return
 
 
-async def plan(file: Path, reach: Reach, clock: datetime) -> Placed | PlanRefused:
+async def plan(file: Path, reach: Reach, clock: datetime, supposed: Supposed = NOTHING) -> Placed | PlanRefused:
     """The decision on the job of a file in a running cluster, which is also asked whether it would take the job and one
     Pod of each role. Raises BadInput and NotThere."""
     async with asking(reach, missing=NO_CLUSTER) as api:
@@ -73,7 +74,7 @@ async def plan(file: Path, reach: Reach, clock: datetime) -> Placed | PlanRefuse
             may_lack = (NotFound,) if kind.group else ()
             with suppress(*may_lack, *((Forbidden,) if kind.older_versions else ())):
                 found += [each async for each in all_of(api, kind) if each is not None]
-        sitting = decided(written.job, found, clock, is_live=True)
+        sitting = decided(written.job, found, clock, is_live=True, supposed=supposed)
         if isinstance(sitting, PlanRefused):
             return sitting
         refused, unchecked = await _asked_to_take(api, written, sitting)
