@@ -5,13 +5,16 @@ from typing import Annotated
 import typer
 
 from closeknit.cli.answers.form import AnswerForm
+from closeknit.cli.completion import names_there
 from closeknit.cli.input.given import Reach
 from closeknit.cli.input.not_there import NotThere
 from closeknit.cli.options import ClusterFile, Context, Everywhere, Kubeconfig, Namespace, OutputForm, refusals
 
 JOB_FAILED = 3
 
-_Job = Annotated[str, typer.Argument(help="Name of a TrainingJob.", show_default=False)]
+_Job = Annotated[
+    str, typer.Argument(help="Name of a TrainingJob.", show_default=False, autocompletion=names_there.jobs)
+]
 
 
 def status(
@@ -23,7 +26,9 @@ def status(
     context: Context = None,
     output: OutputForm = AnswerForm.TABLE,
 ) -> None:
-    """The cluster at a glance: GPUs by state, what is free together, and why jobs wait.
+    """The cluster at a glance.
+
+    GPUs by state, what of the free ones is together, and why jobs wait.
 
     The counts of the cluster are the operator's own, with the ClusterTopology default. Who may not read that sees the
     jobs of a namespace. -o wide adds the versions of client and operator.
@@ -53,7 +58,9 @@ def jobs(
     context: Context = None,
     output: OutputForm = AnswerForm.TABLE,
 ) -> None:
-    """What jobs there are: those that hold GPUs first, then those that wait, those that are over last.
+    """What jobs there are.
+
+    Those that hold GPUs come first, then those that wait, and last those that are over.
 
     \b
       closeknit jobs
@@ -81,7 +88,9 @@ def explain(
     context: Context = None,
     output: OutputForm = AnswerForm.TABLE,
 ) -> None:
-    """Why a job waits and what would help, or why it sits where it sits and what that costs; what happened to it.
+    """Why a job waits, or where it sits, and what to do.
+
+    Why it waits and what would help, or why it sits where it sits and what that costs; and what happened to it.
 
     One reason and one next step come first. -o wide has all changes that would help, every end of a run with its phases
     and last words, and every Pod.
@@ -112,7 +121,7 @@ def ranks(
     context: Context = None,
     output: OutputForm = AnswerForm.TABLE,
 ) -> None:
-    """Which rank has which GPU of which node, and what its Pod does.
+    """Which rank has which GPU, and what its Pod does.
 
     A line for each Pod; with -o wide for each rank, with uuid and its coordinates in the parallelism.
 
@@ -139,9 +148,10 @@ def watch(
     context: Context = None,
     output: OutputForm = AnswerForm.TABLE,
 ) -> None:
-    """One job live, from the queue to its end: phases, Pods, and when it is expected to start.
+    """One job live, from the queue to its end.
 
-    On a terminal one page that is drawn again; for a program a line for each change (-o json: an object a line).
+    Phases, Pods, and when it is expected to start. On a terminal one page that is drawn again; for a program a line
+    for each change (-o json: an object a line).
 
     \b
       closeknit watch my-job -n ml
@@ -174,9 +184,10 @@ def logs(  # noqa: PLR0913 - one for each option
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """What the ranks of a job print: rank 0, or of a job that has failed the one that ended it.
+    """What the ranks of a job print.
 
-    With --follow also before the Pods exist, and on through restarts.
+    Those of rank 0, or of a job that has failed the one that ended it. With --follow also before the Pods exist,
+    and on through restarts.
 
     \b
       closeknit logs my-job -n ml -f

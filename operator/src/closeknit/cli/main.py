@@ -4,6 +4,7 @@ What a command needs is imported when it runs: `--help`, a mistake in an option 
 typer and nothing else.
 """
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,11 +13,15 @@ import typer
 from typer.completion import completion_init, get_completion_script
 
 from closeknit.cli import job_commands
+from closeknit.cli.completion import names_there
+from closeknit.cli.completion.kubectl import complete
 from closeknit.cli.input.given import Reach, check_read_once
 from closeknit.cli.options import Context, Kubeconfig, refusals
 from closeknit.cli.output.outlet import answering
 
 if TYPE_CHECKING:
+    from typer.models import CommandInfo
+
     from closeknit.cli.plan.decided import Placed, PlanRefused
     from closeknit.cli.plan.supposed import Supposed
 
@@ -65,6 +70,10 @@ def _print_version(is_asked: bool) -> None:
         raise typer.Exit
 
 
+def _name(command: "CommandInfo") -> str:
+    return command.callback.__name__ if command.callback is not None else ""
+
+
 @app.callback()
 def closeknit(
     *,
@@ -94,11 +103,18 @@ def plan(  # noqa: PLR0913 - one for each option
         bool, typer.Option("--relax", help="Where it does not fit, also where it would go with each change that helps.")
     ] = False,
     without: Annotated[
-        list[str] | None, typer.Option(metavar="NODE", help="As if this node got no job; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="NODE", help="As if this node got no job; may be repeated.", autocompletion=names_there.nodes
+        ),
     ] = None,
     as_if_free: Annotated[
         list[str] | None,
-        typer.Option(metavar="GPUS", help="As if nobody held these: NODE, NODE/0,1 or a uuid; may be repeated."),
+        typer.Option(
+            metavar="GPUS",
+            help="As if nobody held these: NODE, NODE/0,1 or a uuid; may be repeated.",
+            autocompletion=names_there.nodes,
+        ),
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -174,10 +190,11 @@ def simulate(
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write a picture, SVG.")] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TABLE,
 ) -> None:
-    """What would become of a trace of jobs on a cluster: waits, locality, allocation and fragmentation.
+    """What would become of a trace of jobs on a cluster.
 
-    Replays arrivals through the operator's own decision on a virtual clock, without a cluster. A trace has the columns
-    arrival and duration, in seconds, and gpus (also a part of one, such as 0.25); more are in the documentation.
+    Waits, locality, allocation and fragmentation. Replays arrivals through the operator's own decision on a virtual
+    clock, without a cluster. A trace has the columns arrival and duration, in seconds, and gpus (also a part of
+    one, such as 0.25); more are in the documentation.
 
     \b
       closeknit simulate jobs.csv --cluster cluster.yaml
@@ -197,7 +214,9 @@ def simulate(
 
 @app.command()
 def env(  # noqa: PLR0913 - one for each option
-    job: Annotated[str | None, typer.Argument(help="Name of a TrainingJob of the cluster.")] = None,
+    job: Annotated[
+        str | None, typer.Argument(help="Name of a TrainingJob of the cluster.", autocompletion=names_there.jobs)
+    ] = None,
     *,
     namespace: Annotated[
         str | None, typer.Option("--namespace", "-n", help="Where that job is; else where kubectl would look.")
@@ -215,9 +234,9 @@ def env(  # noqa: PLR0913 - one for each option
     context: Context = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TABLE,
 ) -> None:
-    """Every environment variable of a job's trainer: its value, who set it, and why.
+    """What is set in a job's trainer, by whom, and why.
 
-    With warnings of settings that slow training down, and what is better left to NCCL.
+    Every environment variable, with warnings of settings that slow training down, and what is better left to NCCL.
 
     \b
       closeknit env my-job -n ml
@@ -237,7 +256,10 @@ def env(  # noqa: PLR0913 - one for each option
 
 @app.command()
 def topology(
-    node: Annotated[str | None, typer.Argument(help="Name of the node; without one, all are listed.")] = None,
+    node: Annotated[
+        str | None,
+        typer.Argument(help="Name of the node; without one, all are listed.", autocompletion=names_there.nodes),
+    ] = None,
     *,
     file: Annotated[
         Path | None, typer.Option("--filename", "-f", metavar="FILE", help="NodeTopologies, YAML or JSON; - is stdin.")
@@ -254,9 +276,10 @@ def topology(
         Form, typer.Option("--output", "-o", help="For people, for programs, or as a picture.")
     ] = Form.TABLE,
 ) -> None:
-    """What joins the GPUs of a machine: NVLinks, PCIe, NICs, and what of it is out of use.
+    """What joins the GPUs of a machine.
 
-    Of a node of the cluster, as its agent measured it; of a file; or of a text that somebody pasted.
+    NVLinks, PCIe, NICs, and what of it is out of use. Of a node of the cluster, as its agent measured it; of a
+    file; or of a text that somebody pasted.
 
     \b
       closeknit topology
@@ -278,7 +301,9 @@ def topology(
 
 @app.command()
 def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.", show_default=False)]) -> None:
-    """What makes a shell complete commands and options, for it to read.
+    """What makes a shell complete words and names.
+
+    Commands, options, and names of jobs, nodes and namespaces of the cluster. kubectl does it by itself.
 
     \b
       source <(closeknit completion bash)
@@ -289,6 +314,14 @@ def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.", show_
 
 
 job_commands.add_to(app)
+# As --help lists them: what is asked most comes first.
+_ORDER = ("status", "jobs", "explain", "watch", "logs", "ranks", "env", "plan", "simulate", "topology")
+app.registered_commands.sort(key=lambda each: _ORDER.index(name) if (name := _name(each)) in _ORDER else len(_ORDER))
+
+
+def complete_for_kubectl() -> None:
+    """What kubectl runs to complete the words of its plugin."""
+    complete(app, PROGRAM, sys.argv[1:])
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from closeknit.cli.answers.form import AnswerForm
+from closeknit.cli.completion import names_there
 from closeknit.cli.input.bad_input import BadInput
 from closeknit.cli.input.not_there import NotThere
 
@@ -18,7 +19,12 @@ Kubeconfig = Annotated[Path | None, typer.Option("--kubeconfig", metavar="FILE",
 Context = Annotated[
     str | None, typer.Option("--context", metavar="NAME", help="Of the kubeconfig, instead of the current one.")
 ]
-Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Where to look; else where kubectl would.")]
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace", "-n", help="Where to look; else where kubectl would.", autocompletion=names_there.namespaces
+    ),
+]
 Everywhere = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Look in all namespaces.")]
 ClusterFile = Annotated[
     Path | None, typer.Option("--cluster", metavar="FILE", help="A file of the cluster's objects, which is not asked.")

@@ -77,6 +77,10 @@ class Server:
             found = [each for each in jobs if each["metadata"]["name"] == parts[-1]]
             gone = {"kind": "Status", "reason": "NotFound", "message": "not found", "code": 404}
             return web.json_response(found[0] if found else gone, status=200 if found else 404)
+        if "as=Table" in request.headers["Accept"]:
+            return web.json_response(
+                {"kind": "Table", "rows": [{"cells": [each["metadata"]["name"]]} for each in jobs]}
+            )
         wanted = request.query.get("fieldSelector", "").removeprefix("metadata.name=")
         return self.page([each for each in jobs if wanted in ("", each["metadata"]["name"])])
 

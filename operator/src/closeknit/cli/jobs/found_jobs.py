@@ -92,8 +92,7 @@ async def _asked(api: HttpApi, name: str, reach: Reach) -> ToldJob:
         try:
             return told_of(await api.get(TRAINING_JOBS, name, namespace=namespace))
         except NotFound:
-            page = await api.list(TRAINING_JOBS, namespace=namespace, cached=True)
-            there = sorted(each.key.name for each in map(read, page.items))
+            there = sorted(await api.names(TRAINING_JOBS, namespace=namespace))
             raise NotThere(
                 printable(f"there is no TrainingJob {name} in namespace {namespace}; {_these(there)}")
             ) from None
