@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, model_validator
 
+from closeknit.api.cluster_summary import ClusterSummary
 from closeknit.api.names import (
     GPU_MEMORY_RESOURCE,
     GPU_RESOURCE,
@@ -134,3 +135,5 @@ class ClusterTopologyStatus(Wire):
     """Ready, which is False where something in the spec does nothing or cannot be meant, and AgentsReport."""
     levels: Annotated[list[LevelStatus], Field(max_length=MAX_LEVELS + 2)] = []
     """Domains, GPUs and free GPUs of each level that is in use, found or given, outermost first; host is the last."""
+    summary: ClusterSummary | None = None
+    """The cluster at a glance, in numbers."""
