@@ -28,7 +28,8 @@ def expectation(reservation: Reservation) -> str:
     if reservation.at is None:
         return (
             f"it has waited long, so that {room} {_is(reservation)} kept for it as the GPUs there come free; when "
-            f"cannot be said: {others} hold some of them, and not all declare spec.expectedDuration"
+            f"cannot be said: {others} hold some of them, and not all declare spec.expectedDuration, or end "
+            "as they declare"
         )
     words = f"about {_clock(reservation.at)} it is expected to start on {room}, which {_is(reservation)} kept for it"
     if others:

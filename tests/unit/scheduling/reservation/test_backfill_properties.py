@@ -85,6 +85,21 @@ def test_no_large_job_starves_behind_small_ones_whatever_they_declare(jobs: Sequ
     assert began[2] <= AGED_S + 3 * MAX_RUN_S
 
 
+@pytest.mark.parametrize("seed", [2, 3])
+def test_lies_do_not_move_the_room_of_a_large_job_for_ever(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fits into any of three racks. All small jobs declare a minute and run longer, so that each rack in turn seems
+    to come free first, and others start in the rack that was kept before."""
+    monkeypatch.setattr(backfill, "AGED", timedelta(seconds=AGED_S))
+    chance = Random(seed)  # noqa: S311 - a stream that can be lived again
+    jobs = [Submission(number, 0, chance.randint(60, MAX_RUN_S), declared(8, 60)) for number in range(6)]
+    jobs.append(Submission(6, 1, 100, declared(16, None, fabric={"required": "rack"})))
+    for at_s in range(2, STREAM_S, 40):
+        jobs.append(Submission(len(jobs), at_s, chance.randint(60, MAX_RUN_S), declared(8, 60)))
+    moments = replay(jobs, Operated(cluster("r1", "r1", "r2", "r2", "r3", "r3"), BEGINS))
+    began = next(moment.now_s for moment in moments if any(job.number == 6 for job in moment.began))
+    assert began <= AGED_S + MAX_RUN_S
+
+
 def test_it_would_starve_without_a_reservation(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the property above can fail."""
     monkeypatch.setattr(backfill, "TRIED", 0)

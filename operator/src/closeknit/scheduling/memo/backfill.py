@@ -5,7 +5,8 @@ that running jobs declare, and where. A job behind it starts if it ends before, 
 others; if it fits on other GPUs; or if the first job still fits at that moment beside it. While a job that is waited
 for runs longer than it declared, nobody passes by a declaration, so that no number of lies delays the first job for
 ever. A job for which no moment can be said is passed by all, until it has waited long: then room is kept for it where
-the fewest jobs have to end, those that began first before others.
+the fewest jobs have to end, those that began first before others. So it is, too, where a moment was said for a job that
+has waited long, and one that passed it runs longer than it declared: nobody who comes later moves that room.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +39,14 @@ from closeknit.scheduling.queue.entries import (
 )
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.earliest import EarliestFit, earliest_fit
-from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, expected_ends, run_time, silent_jobs, terms_of
+from closeknit.scheduling.reservation.expected_ends import (
+    ExpectedEnd,
+    begun,
+    expected_ends,
+    run_time,
+    silent_jobs,
+    terms_of,
+)
 
 # Jobs for which room is searched until one has a reservation: a search may come to nothing.
 TRIED = 3
@@ -94,10 +102,12 @@ class Backfill:
         ends = expected_ends(alone, self._now, self.terms)
         aged_at = self._aged_at(case.job)
         is_aged = aged_at is not None and aged_at <= self._now
-        search = self._search(shape, alone, ends, is_aged=is_aged)
-        self.searches.append(search)
         moments = [end.at for end in ends[:1]] + [at for at in [aged_at] if at is not None and at > self._now]
         self.wake_at = min([*moments, *filter(None, [self.wake_at])], default=None)
+        if aged_at is not None and is_aged and self._is_misled(aged_at - AGED, alone, ends):
+            ends = tuple(end for end in ends if self.terms[end.job].is_forced(end))
+        search = self._search(shape, alone, ends, is_aged=is_aged)
+        self.searches.append(search)
         if search.found is not None:
             self._keep(_reservation(case.key, alone, ends, search.found))
             self._future = search.found.cluster
@@ -187,6 +197,11 @@ class Backfill:
         asked = replace(shape.request, patient_level=None)
         found = earliest_fit(alone, asked, order, self._tables) if order else None
         return RoomSearch(alone, shape, ends, is_aged, found, self._now)
+
+    def _is_misled(self, since: datetime, cluster: Cluster, ends: tuple[ExpectedEnd, ...]) -> bool:
+        """Whether a job that got its GPUs since then runs longer than it declared. Such ends move the room of who waits
+        to and fro between domains, so that it comes free in none."""
+        return any(end.is_late and begun(cluster.jobs[end.job], self._now) >= since for end in ends)
 
     def _is_vain(self, known: RoomSearch, nodes: int) -> bool:
         """Whether a search on so many nodes that found nothing a moment ago is not made again."""

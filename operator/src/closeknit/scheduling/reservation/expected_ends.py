@@ -68,6 +68,10 @@ class EndTerms(NamedTuple):
             return ExpectedEnd(self.due, self.job.key)
         return None if at is None else ExpectedEnd(at, self.job.key, is_late)
 
+    def is_forced(self, end: ExpectedEnd) -> bool:
+        """Whether that end of the job rests on no declaration."""
+        return self.is_leaving or self.due == end.at
+
 
 def end_terms(job: TrainingJob, now: datetime) -> EndTerms:
     """The terms of a job; of one that gets its GPUs in this decision from now on.
