@@ -52,3 +52,21 @@ def test_memory_alters_no_verdict_where_jobs_make_room(seeds: range) -> None:
             life.check()
         seen |= life.seen
     assert seen >= {"Await", "Evict", "Book", "Keep", "Wait"}
+
+
+def test_a_job_that_makes_room_is_left_alone_while_it_is_written() -> None:
+    """Whether somebody remembers that it kept its GPUs, or not."""
+    life = Crowded(0)
+    life.submit("low", {"gpus": 32, "topology": {"gpusPerNode": 8}})
+    life.decide()
+    life.story.run_all()
+    for _ in range(3):
+        life.decide()
+    life.submit("urgent", {"gpus": 8, "priorityClassName": "high"})
+    life.decide()
+    assert life.story.status("urgent").placement is not None
+    life.seen.clear()
+    life.decide(frozenset({JobKey("team-b", "low")}))
+    assert "Evict" not in life.seen
+    life.decide()
+    assert "Evict" in life.seen

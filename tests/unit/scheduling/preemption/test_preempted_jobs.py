@@ -301,6 +301,57 @@ def test_room_that_comes_free_is_taken_before_anybody_goes() -> None:
     assert (ends(story, "low"), story.status("urgent").state) == ([], State.STARTING)
 
 
+def test_room_that_is_kept_for_a_job_before_it_is_not_taken() -> None:
+    """The first job of the queue ends nobody, and waits for half a node that comes free later than the other half."""
+    story = site(plugin_node, job("long", 4, expectedDuration="1h"), job("short", 4, expectedDuration="30m"), nodes=2)
+    story.add(job("top", 4, **HIGH))
+    story.settle()
+    begin(story)
+    story.pass_time(60)
+    story.add(job("low", 4))
+    story.settle()
+    begin(story)
+    story.add(job("first", priorityClassName="meek", topology={"gpusPerNode": 8}))
+    story.add(priority_class("middle", 50))
+    story.add(job("urgent", 4, priorityClassName="middle"))
+    story.settle()
+    assert awaited(story) == ["low"]
+    story.change_pod("short-a1-worker-00000", phase="Succeeded")
+    story.settle()
+    assert awaited(story) == ["low"]
+    finish(story)
+    begin(story)
+    assert story.status("urgent").state is State.RUNNING
+    story.change_pod("long-a1-worker-00000", phase="Succeeded")
+    story.settle()
+    assert story.status("first").state is State.STARTING
+
+
+def test_its_own_room_is_its_own_though_the_first_job_is_to_have_it_later() -> None:
+    """A job on the other node is late, so that nobody passes by a declaration."""
+    story = site(plugin_node, job("late", **HIGH, expectedDuration="10m"), job("low"), nodes=2)
+    story.pass_time(3600)
+    story.add(job("first", 16, priorityClassName="meek", topology={"gpusPerNode": 8}))
+    story.add(priority_class("middle", 50))
+    story.add(job("urgent", priorityClassName="middle", expectedDuration="1h"))
+    story.settle()
+    assert awaited(story) == ["low"]
+    finish(story)
+    begin(story)
+    assert story.status("urgent").state is State.RUNNING
+
+
+@pytest.mark.parametrize("late_s", [0, 3660])
+def test_a_long_grace_period_keeps_nobody_from_making_room(late_s: int) -> None:
+    """It would end within its grace period, as it declares, and later still once it runs longer than that."""
+    template = {"spec": {"terminationGracePeriodSeconds": 10**7, "containers": [{"name": "trainer", "image": "x"}]}}
+    story = site(plugin_node, job("low", expectedDuration="1h", template=template))
+    story.pass_time(late_s)
+    story.add(job("urgent", **HIGH))
+    story.settle()
+    assert awaited(story) == ["low"]
+
+
 def test_a_node_that_dies_meanwhile_is_replaced_by_what_the_others_leave() -> None:
     story = site(plugin_node, job("wide", 16, topology={"gpusPerNode": 8}), nodes=2)
     story.add(job("urgent", **HIGH))

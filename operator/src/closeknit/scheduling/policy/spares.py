@@ -65,6 +65,10 @@ def with_spares_of(job: TrainingJob, before: TrainingJob) -> TrainingJob:
 
 def of_spares(asked: Request, held: Booking) -> Request:
     """The request for nothing but the spares of a booking."""
-    names = frozenset(share.node for share in held.spares)
-    only = NodeAffinity((Term((), (NodeRequirement(NAME_FIELD, Operator.IN, names),)),))
+    return only_on(asked, frozenset(share.node for share in held.spares))
+
+
+def only_on(asked: Request, nodes: frozenset[str]) -> Request:
+    """The request for nothing but these nodes."""
+    only = NodeAffinity((Term((), (NodeRequirement(NAME_FIELD, Operator.IN, nodes),)),))
     return replace(asked, volumes=asked.volumes | {only})

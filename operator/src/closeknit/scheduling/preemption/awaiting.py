@@ -12,9 +12,9 @@ from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.swap.kept_shares import fitness
 from closeknit.lifecycle.verdict import Await, Book, Evict, Refusal, Wait, WaitCause
 from closeknit.placement.values.placement import Placement
-from closeknit.placement.values.request import NOBODY, request
+from closeknit.placement.values.request import NOBODY, Request, request
 from closeknit.scheduling.policy.admit import cannot_be_made
-from closeknit.scheduling.policy.spares import with_spares
+from closeknit.scheduling.policy.spares import only_on, with_spares
 from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.preemption.made_room import alone, made_room, placed
 from closeknit.scheduling.preemption.words import holds, remaining, room_words, words_now
@@ -40,18 +40,20 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
     asked = replace(request(NOBODY, job.spec, case.volumes.required), avoided=away.nodes)
     free = room.cluster.with_job(unbooked(job))
     there = alone(case, free, walk)
-    if (answer := placed(case, asked, there, walk)) is not None:
+    own = only_on(asked, frozenset(share.node for share in held.shares))
+    if (answer := _passing(case, asked, there, walk) or placed(case, own, there, walk)) is not None:
         if (cannot := cannot_be_made(case, answer, walk.questions.shape(asked), None, room)) is not None:
             cannot.room, cannot.is_settled, cannot.scene = room.more(free), False, None
             return cannot
-        answer = with_spares(job, answer, asked, there, walk)
+        answer = walk.backfill.without_spares_there(job, with_spares(job, answer, asked, there, walk))
+        walk.backfill.note(job, answer)
         return Outcome(
             Book(answer), is_settled=False, room=_after(held, answer, room, free.with_job(assumed(job, answer)))
         )
     stay = _standing(held.awaits, case, room.cluster)
     settled = walk.preemptions.settled(free)
     if any(holds(each, free) for each in stay):  # who has not ended yet goes only if that is still needed
-        found = placed(case, asked, settled.without(away.devices), walk)
+        found = _passing(case, asked, settled.without(away.devices), walk)
         if found is not None:
             ended = tuple(each for each in stay if not holds(each, free))
             return _holding(case, found, ended, room, free) if ended else _given_back(room, free)
@@ -68,6 +70,14 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if found is None or not stay or len(stay) > MAX_AWAITED:
         return _given_back(room, free)
     return _holding(case, found, stay, room, free)
+
+
+def _passing(case: Case, asked: Request, cluster: Cluster, walk: Walk) -> Placement | None:
+    """Its placement in this cluster; None where it does not fit, or would take what is kept for a job before it."""
+    found = placed(case, asked, cluster, walk)
+    if found is None:
+        return None
+    return walk.backfill.passing(case.job, found, cluster, lambda other: placed(case, asked, other, walk))
 
 
 def _holding(
@@ -97,7 +107,7 @@ def evicted(case: Case, room: Room, walk: Walk) -> Outcome | None:
     """The end of a job that makes room, once that is stored for whom, and while that one still waits for it."""
     found = walk.preemptions.by_victim.get(case.key)
     held = room.cluster.booking_of(case.key)
-    if found is None or held is None:
+    if found is None or held is None or case.key in walk.memory.busy:  # nothing is done about it yet
         return None
     by, awaited = found
     if (held.uid, held.attempt) != (awaited.uid, awaited.attempt):
