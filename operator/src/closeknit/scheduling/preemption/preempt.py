@@ -27,6 +27,10 @@ from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.victims.victim import Victim, victims
 from closeknit.scheduling.victims.victim_search import MadeRoom
 
+# A checkpoint of the largest gangs is written in minutes. A grace period may be any number of seconds, and the declared
+# end of a job that names a year would else keep it from making room until then.
+_MOST_GRACE = timedelta(minutes=10)
+
 
 def preempt(case: Case, room: Room, walk: Walk) -> Outcome:
     """The GPUs that the job gets now, or those that jobs of lower priority leave to it, or why it gets none."""
@@ -92,12 +96,14 @@ def _has_left(case: Case, cluster: Cluster) -> bool:
 
 
 def _starts_sooner(case: Case, gone: Sequence[Victim], walk: Walk) -> bool:
-    """Whether the room that is kept for it is expected to be free before these have had their grace."""
+    """Whether the room that is kept for it is expected to be free before these have had their grace. It is not where
+    one of those that are waited for runs longer than it declared."""
     kept = walk.backfill.current
-    if kept is None or kept.job != case.key or kept.at is None:
+    if kept is None or kept.job != case.key or kept.at is None or kept.late:
         return False
     pods = (pod for victim in gone for pod in walk.cluster.pods_of(victim.key))
-    return kept.at <= walk.now + timedelta(seconds=max((pod.grace_s for pod in pods), default=0))
+    grace = timedelta(seconds=max((pod.grace_s for pod in pods), default=0))
+    return kept.at <= walk.now + min(grace, _MOST_GRACE)
 
 
 def _delays_the_first(case: Case, made: MadeRoom, soon: Cluster, walk: Walk) -> bool:
