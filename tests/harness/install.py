@@ -5,10 +5,13 @@ ServiceAccounts. Left out are only the Deployment and the DaemonSet, for kwok's 
 """
 
 import json
+import os
 import socket
 import sys
 import urllib.request
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +41,19 @@ def _is_established(cluster: LocalCluster, name: str) -> bool:
     ]
 
 
+# Below those that the kernel gives to whoever connects (from 32768), one of which may be taken between two starts of a
+# program, and apart from those that our own programs have by default. Each process begins elsewhere.
+PORTS = range(20000, 29000)
+_ports = count(os.getpid() * 131)
+
+
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on at the moment."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    """A port that nobody listens on, and that this process has not been given for long."""
+    while True:
+        port = PORTS[next(_ports) % len(PORTS)]
+        with socket.socket() as found, suppress(OSError):
+            found.bind(("", port))
+            return port
 
 
 def start_operator(cluster: LocalCluster, port: int, *options: str) -> int:

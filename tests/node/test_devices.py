@@ -95,6 +95,13 @@ def test_claims_give_the_planned_gpus_with_the_nics_beside_them(jobs: Jobs) -> N
         wanted = [f"/dev/nvidia{gpu}" for gpu in share.gpus] + [f"/dev/infiniband/uverbs{number}" for number in numbers]
         assert len(numbers) == 3 and said["device"] == sorted(wanted)
         assert said["hcas"] == [f"={','.join(sorted(share.nics))}"]
+    jobs.cluster.wait_for(  # a kubelet ends no Pod whose driver is gone
+        lambda: (
+            {each["status"]["phase"] for each in jobs.all("pods") if "nics" in each["metadata"]["name"]}
+            == {"Succeeded"}
+        ),
+        "its kubelets to have ended its Pods",
+    )
     for node in (first, second):
         node.withdraw_claims("nics")
 

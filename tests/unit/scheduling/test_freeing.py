@@ -7,6 +7,7 @@ import pytest
 from closeknit.api.names import JobKey
 from closeknit.lifecycle.verdict import Book
 from closeknit.placement.gang.cache import Tables
+from closeknit.scheduling.memo import telling
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.policy.admit import admit
 from closeknit.scheduling.policy.gates import gated, put_aside, readable
@@ -83,11 +84,33 @@ def _kind(verdict: object) -> object:
 
 
 @pytest.mark.parametrize("seeds", [range(1, 7), pytest.param(range(7, 200), marks=pytest.mark.long)], ids=["", "long"])
-def test_memory_alters_no_verdict_where_verdicts_free(seeds: range) -> None:
+def test_memory_alters_no_verdict_where_verdicts_free(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rate in ("CHANGED_WRITES", "CHANGED_WRITES_OF_ONE"):  # who remembers what it wrote writes less
+        monkeypatch.setattr(telling, rate, 1000)
     freed = 0
     for seed in seeds:
         life = Preempted(seed)
         for _ in range(STEPS):
             life.step()
         freed += life.policy.freed
-    assert freed > 10
+    assert freed > 5
+
+
+def test_what_was_freed_for_a_job_is_kept_once_that_asks_for_nothing() -> None:
+    """The refusal of who lost its GPUs rests on the verdict that freed them, and on no more."""
+    life = Preempted(0)
+    life.submit("first", {"gpus": 32, "suspend": True})
+    life.submit("low", {"gpus": 32})
+    life.decide()
+    for kind, namespace, name in list(life.story.objects):  # its Pods hold what it has, too
+        if kind in {"Pod", "ResourceClaim"}:
+            del life.story.objects[kind, namespace, name]
+    low, high = JobKey("team-b", "low"), JobKey("team-b", "high")
+    life.story.edit_job("first", suspend=False)  # before it in the queue, and refused in the same words
+    life.submit("high", {"gpus": 8, "priorityClassName": "high"})
+    life.decide(written=0)
+    assert life.remembered is not None
+    assert [type(life.remembered[key]).__name__ for key in (high, low)] == ["Book", "Wait"]
+    life.story.edit_job("high", suspend=True)
+    life.decide(written=0)
+    assert type(life.remembered[low]).__name__ == "Keep"

@@ -15,7 +15,6 @@ from closeknit.scheduling.memo.questions import Questions
 from closeknit.scheduling.memo.refusal_words import AGAIN, renewed
 from closeknit.scheduling.memo.standing import Standing, noted
 from closeknit.scheduling.memo.template_memory import template_memory
-from closeknit.scheduling.policy.admit import admit
 from closeknit.scheduling.policy.crowd import Crowd
 from closeknit.scheduling.policy.gates import gated, put_aside, readable
 from closeknit.scheduling.policy.hold import held
@@ -24,10 +23,13 @@ from closeknit.scheduling.policy.patience import Patience
 from closeknit.scheduling.policy.probation import Probation
 from closeknit.scheduling.policy.replace import replaced
 from closeknit.scheduling.policy.walk import Policy, Walk
+from closeknit.scheduling.preemption.awaiting import awaiting, evicted
+from closeknit.scheduling.preemption.preempt import preempt
 from closeknit.scheduling.queue.entries import UNREAD, Case, Outcome, QueueEntry, Schedule, is_same_scene
 from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.victims.preemptions import Preemptions
 
-POLICIES: tuple[Policy, ...] = (readable, gated, replaced, held, put_aside, admit)
+POLICIES: tuple[Policy, ...] = (readable, gated, evicted, awaiting, replaced, held, put_aside, preempt)
 """In this order: the first that has a verdict on a job decides. The last one always has."""
 
 
@@ -47,6 +49,7 @@ def schedule(
     questions = Questions(last, tables, QuestionBudget(last.came_to, are_bounded=memory.is_rationed))
     crowd, probation = Crowd(cluster), Probation(cluster, memory, now)
     backfill = Backfill(last, tables, now)
+    preemptions = Preemptions(cluster, last, now, are_bounded=memory.is_rationed)
     templates = template_memory(cluster, last)
     walk = Walk(
         cluster=cluster,
@@ -58,17 +61,28 @@ def schedule(
         crowd=crowd,
         lemons=LastNodes(cluster, now),
         backfill=backfill,
+        preemptions=preemptions,
         beyond=templates.beyond,
     )
     scene = last.scene if is_quiet else cluster
     standing = Standing(
-        cluster, memory, now, questions, backfill, scene=scene, is_crowded=crowd.is_behind, beyond=templates.beyond
+        cluster,
+        memory,
+        now,
+        questions,
+        backfill,
+        preemptions,
+        scene=scene,
+        is_crowded=crowd.is_behind,
+        beyond=templates.beyond,
     )
     room = Room(cluster, scene, scene, is_trial=probation.are_under_way())
     entries: list[QueueEntry] = []
     unread: list[JobKey] = []
     while (case := standing.next_case(room, entries)) is not None:
         outcome = _outcome(case, room, walk, policies)
+        if room.freed is not scene and cluster.booking_of(case.key) and room.cluster.booking_of(case.key) is None:
+            outcome.is_settled, outcome.scene = False, None  # it rests on the verdict that took its GPUs, too
         room = outcome.room or room
         entries.append(noted(case, outcome))
         unread += [case.key] if outcome.verdict is UNREAD else []
@@ -77,7 +91,7 @@ def schedule(
     moments = [entry.until for entry in entries if entry.until is not None]
     moments += [] if words.wake_at is None else [words.wake_at]
     moments += [] if backfill.wake_at is None else [backfill.wake_at]
-    moments += [now + AGAIN] if questions.budget.is_short else []
+    moments += [now + AGAIN] if questions.budget.is_short or preemptions.is_short else []
     made = Schedule(
         cluster=cluster,
         booked=room.cluster,
@@ -92,6 +106,8 @@ def schedule(
         unread=tuple(unread),
         came_to=questions.budget.came_to,
         renewed_at=words.renewed_at,
+        holders=preemptions.holders,
+        preempted_to=preemptions.came_to,
         wake_at=min(moments, default=None),
     )
     return made.of(entries, last)

@@ -180,3 +180,18 @@ def test_a_succeeded_job_stops_what_runs_beside_its_trainers_and_keeps_the_logs(
     story.settle()
     assert (story.pods(), booked_nodes(story)[0].name) == ([FIRST, SECOND], "gpu-1")
     assert all(len(view.free) == 8 for view in story.cluster.nodes.values())
+
+
+def test_what_ends_by_itself_is_not_stopped_and_counts_as_succeeded() -> None:
+    """Its kubelet takes a moment from the end of its containers to its own phase: of a Pod that is to be stopped
+    meanwhile, it would say that it failed by its deadline."""
+    story = running()
+    done = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": "2026-11-21T10:00:05Z"}}
+    for pod in (FIRST, SECOND):
+        story.change_pod(pod, containerStatuses=states(done))
+    story.settle()
+    assert story.status().state is State.SUCCEEDED
+    assert not [written for written in story.written if written.startswith("stop")]
+    story.pass_time(61)  # the grace period, and half a minute
+    story.settle()
+    assert story.pods() == [], "its kubelet has not ended it"

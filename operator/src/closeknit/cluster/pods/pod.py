@@ -135,6 +135,12 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
         return any(container.running or container.exit_code is not None for container in self.containers)
 
     @property
+    def is_done(self) -> bool:
+        """Whether all its containers have ended well: its kubelet ends what supports them and calls it Succeeded."""
+        codes = [each.exit_code for each in self.containers if not each.init]
+        return bool(codes) and not any(code is None or code for code in codes)
+
+    @property
     def gpu_count(self) -> int:
         """GPUs of the device plugin that it requests, shared ones among them."""
         return self.requests.get(GPU_RESOURCE, 0) + self.requests.get(SHARED_GPU_RESOURCE, 0)

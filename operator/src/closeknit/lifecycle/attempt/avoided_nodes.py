@@ -41,7 +41,8 @@ class AvoidedNodes:
     devices: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """UUIDs of GPUs and MIG devices of other nodes, by node."""
     until: datetime | None = None
-    """When the first of them may be taken again though it has not changed."""
+    """When the first of them may be taken again though it has not changed. Also of nodes that have changed, and are not
+    avoided now: they may change back."""
     words: str = ""
     """Which they are, why, and until when, for people."""
 
@@ -53,6 +54,7 @@ def avoided_nodes(job: TrainingJob, cluster: Cluster, now: datetime) -> AvoidedN
     """The nodes that the job avoids now: they refused a Pod of it lately, and have not changed since."""
     found: list[tuple[EndedAttempt, datetime, list[UnfitNode]]] = []
     known: set[tuple[str, str | None]] = set()
+    ends: list[datetime] = []
     for attempt in reversed(job.status.attempts):
         if not attempt.unfit:
             continue
@@ -60,13 +62,14 @@ def avoided_nodes(job: TrainingJob, cluster: Cluster, now: datetime) -> AvoidedN
         until = ended + AVOIDED_FOR
         if not is_between(ended, now, until):
             continue
+        ends.append(until)
         stuck = _overdue(job, attempt.number, ended, cluster)
         new = [each for each in attempt.unfit if not known.issuperset(_parts(each)) and (each.name, None) not in known]
         same = [each for each in new if _is_same(each, cluster, stuck)]
         if same:
             found.append((attempt, until, same))
             known.update(part for each in same for part in _parts(each))
-    if not found:
+    if not ends:
         return NOWHERE
     nodes = frozenset(name for name, device in known if device is None)
     devices: dict[str, frozenset[str]] = {}
@@ -75,7 +78,7 @@ def avoided_nodes(job: TrainingJob, cluster: Cluster, now: datetime) -> AvoidedN
     return AvoidedNodes(
         nodes,
         devices,
-        until=min(until for _, until, _ in found),
+        until=min(ends),
         words="; ".join(
             f"{_told(same)} avoided until {timestamp(until)}"
             f" since attempt {attempt.number} ended there: {attempt.message or attempt.reason}"

@@ -59,7 +59,7 @@ def _next(
         return delete  # it is too old, or has said nothing
     if pod.is_live and not _may_be_stopped(subject, pod):
         return delete
-    if pod.is_live and not pod.is_stopped:
+    if pod.is_live and not (pod.is_stopped or pod.is_done):  # asked of one that is done, it would be told as Failed
         return Stop(pod.name, pod.uid)
     if pod.is_live:
         due = ended + timedelta(seconds=pod.grace_s) + LINGERS_AFTER

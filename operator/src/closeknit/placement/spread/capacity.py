@@ -8,6 +8,10 @@ from closeknit.placement.candidates.areas import Area
 from closeknit.placement.spread.cost import Scale
 from closeknit.placement.spread.leaf import LeafNodes
 
+# With 5,000 nodes of which each gives something else, the bound over all levels costs a gang of 64 half of its search
+# and spares it nothing; one of 509 shares that differ it spares two thirds.
+FEW_UNITS = 64
+
 
 class Capacity:
     """Facts of areas, remembered also when an area is no longer in the tree."""
@@ -102,7 +106,10 @@ class Capacity:
 
     def at_least(self, area: Area, units: int) -> int:
         """What so many units inside an area, which holds them, cost at least in domains and hosts: of each level as
-        many as the largest must be."""
+        many as the largest must be. Of few units the next level tells as much, and is at hand."""
+        if units <= FEW_UNITS:
+            inside = sum(self._uses[level][0] for level in range(area.level + 1, self._innermost + 1))
+            return self.fewest(area, units) * (self._scale.of_host + (inside if area.children else 0))
         hosts = self._hosts.fewest(area, units) if area.children else self.fewest(area, units)
         domains = (of_domain * (bisect_left(sums, units) + 1) for of_domain, sums in self._levels(area))
         return hosts * self._scale.of_host + sum(domains)

@@ -134,6 +134,24 @@ class Backfill:
             self.behind[_behind_key(case, shape)] = WaitBehind(room.scene, room.freed, self.current, found)
         return found
 
+    def starts_at(self, job: JobKey) -> datetime | None:
+        """When a job starts by its reservation; None where it has none that says when, or that somebody is late for."""
+        kept = self.current
+        return kept.at if kept is not None and kept.job == job and not kept.late else None
+
+    def makes_room_for(self, job: TrainingJob, answer: Placement) -> bool:
+        """Whether a job may take this, which others leave to it: what is kept for another is not delayed."""
+        kept = self.current
+        if kept is None or kept.job == job.key or self._ends_before(job.spec, kept):
+            return True
+        return _are_apart(answer, kept.placement)
+
+    def withdraw(self, job: JobKey) -> None:
+        """The job gets its GPUs otherwise, so that none need be kept for it."""
+        if self.current is not None and self.current.job == job:
+            self.reservations = [each for each in self.reservations if each.job != job]
+            self.current, self._future, self._booked = None, None, []
+
     def without_spares_there(self, job: TrainingJob, answer: Placement) -> Placement:
         """The placement without the spares that the reservation needs."""
         if self.current is None or not answer.spares or self._ends_before(job.spec, self.current):

@@ -24,6 +24,7 @@ from closeknit.scheduling.queue.entries import (
     queue_place,
 )
 from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.victims.preemptions import Preemptions
 
 
 class Standing:
@@ -32,13 +33,14 @@ class Standing:
     `scene` is that of the first room: while `Room.freed` is the same, no verdict of this walk has freed anything.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one for each input of a verdict
         self,
         cluster: Cluster,
         memory: Memory,
         now: datetime,
         questions: Questions,
         backfill: Backfill,
+        preemptions: Preemptions,
         *,
         scene: Cluster,
         is_crowded: Callable[[TrainingJob], bool],
@@ -50,6 +52,7 @@ class Standing:
         self._now = now
         self._questions = questions
         self._backfill = backfill
+        self._preemptions = preemptions
         self._is_crowded = is_crowded
         self._last = last = questions.last
         self._scene = scene
@@ -73,6 +76,7 @@ class Standing:
         are_same, volumes_are_same, giving_way = self._are_pods_same, self._are_volumes_same, self._last.giving_way
         has_freed, moved = room.freed is not self._scene, self._moved
         backfill, refusal, known_wait = self._backfill, self._questions.refusal, self._backfill.known_wait
+        holders, awaited = self._preemptions.holders, self._preemptions.by_victim
         for known in self._queue:
             if not isinstance(known, QueueEntry):
                 return known
@@ -95,7 +99,7 @@ class Standing:
                 and (volumes_are_same or self._has_same_volumes(known))
                 and (are_same or (pods := pods_of(key, ())) is known.pods or pods == known.pods)
             )
-            if not is_same:
+            if not is_same or (awaited and key in awaited):
                 return self._case(key, known.job, known.place)
             is_answered = known.is_settled and (
                 shape is None
@@ -104,6 +108,8 @@ class Standing:
             )
             if backfill.current is None and known.is_refused and backfill.is_wanted(known):
                 return known
+            if known.holders is not None and known.holders is not holders:
+                return known  # others hold GPUs now, who may make room for it
             if is_answered or (known.scene is not None and known.scene is room.scene and self._are_views_same):
                 passed.append(known)
             else:
@@ -158,7 +164,9 @@ def noted(case: Case, outcome: Outcome) -> QueueEntry:
             # be another: it is asked again.
             return known if known.scene is None else replace(known, scene=None)
         if outcome.is_as(known):
-            return known
+            # The words of a shape are told to those that have its very answer.
+            is_shapes = known.is_refused and outcome.scene is None and outcome.verdict is not known.verdict
+            return replace(known, verdict=outcome.verdict) if is_shapes else known
     return QueueEntry(
         case.key,
         case.uid,
@@ -172,4 +180,5 @@ def noted(case: Case, outcome: Outcome) -> QueueEntry:
         outcome.until,
         outcome.is_settled,
         outcome.scene,
+        outcome.holders,
     )

@@ -15,6 +15,7 @@ from closeknit.scheduling.policy.patience import Patience
 from closeknit.scheduling.policy.probation import Probation
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.victims.preemptions import Preemptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Walk:
     crowd: Crowd
     lemons: LastNodes
     backfill: Backfill
+    preemptions: Preemptions
     beyond: Mapping[JobKey, str]
     """Jobs whose templates are not kept, with the message."""
 

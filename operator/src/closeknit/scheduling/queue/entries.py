@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
+from closeknit.cluster.booking.booking import Booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.job_volumes import Volumes
 from closeknit.cluster.pods.pod import Pod
@@ -35,6 +36,18 @@ def queue_place(cluster: Cluster, job: TrainingJob) -> QueuePlace:
     """
     created = job.metadata.creation_timestamp
     return -cluster.priority(job), created is None, created or "", job.key.namespace, job.key.name
+
+
+class GpuHolder(NamedTuple):
+    """A job that holds GPUs."""
+
+    key: JobKey
+    priority: int
+    booking: Booking
+
+
+Holders = tuple[GpuHolder, ...]
+"""All of them; the same object as long as they, their priorities and what they hold are the same."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +89,8 @@ class QueueEntry(Case):
     """Whether the verdict depends only on these fields, or on the answer to its shape."""
     scene: Cluster | None = None
     """The cluster for which only this job was refused: its old Pods were counted as gone, or its Pods are too large."""
+    holders: Holders | None = None
+    """The holders of GPUs of whom no one could make room for it; None where it does not depend on them."""
 
     @property
     def known(self) -> "QueueEntry":
@@ -118,7 +133,7 @@ class QueueEntry(Case):
 class Outcome:
     """A policy's result for one job; `room` is left for the next one, None where it is the same."""
 
-    __slots__ = ("is_settled", "room", "scene", "shape", "until", "verdict")
+    __slots__ = ("holders", "is_settled", "room", "scene", "shape", "until", "verdict")
 
     def __init__(
         self,
@@ -129,7 +144,9 @@ class Outcome:
         is_settled: bool = True,
         scene: Cluster | None = None,
         room: Room | None = None,
+        holders: Holders | None = None,
     ) -> None:
+        self.holders = holders
         self.room = room
         self.verdict = verdict
         self.shape = shape
@@ -143,6 +160,7 @@ class Outcome:
             (self.verdict is known.verdict or self.verdict == known.verdict)
             and self.is_settled == known.is_settled
             and self.scene is known.scene
+            and self.holders is known.holders
             and self.shape is known.shape
             and self.until == known.until
         )
@@ -248,6 +266,10 @@ class Schedule(Mapping[JobKey, Verdict]):
     """Jobs whose templates must be read first, in queue order."""
     came_to: Mapping[str, QueuePlace] = field(default_factory=dict)
     """The last job with a question, for each namespace with more jobs than its ration."""
+    holders: Holders | None = None
+    """Where jobs differ in priority."""
+    preempted_to: QueuePlace | None = None
+    """The last job for which victims were looked for in turn, where others behind it were not looked at."""
     wake_at: datetime | None = None
     """When a verdict, or its message, may change though nothing has changed."""
 
