@@ -114,12 +114,18 @@ class Backfill:
         self.behind[key] = WaitBehind(room.scene, room.freed, before.reservation, before.wait)
         return before.wait
 
-    def passing(self, job: TrainingJob, answer: Placement, alone: Cluster, ask: Ask) -> Placement | None:
-        """What a job behind the reservation gets without delaying it: `answer`, which placement gave it in `alone`, or
-        other GPUs; None where it has to wait."""
+    def makes_room_for(self, job: TrainingJob, answer: Placement) -> bool:
+        """Whether a job may certainly take this: nothing of it is kept for another, or it ends before."""
         kept = self.current
-        if kept is None or self._ends_before(job.spec, kept) or _are_apart(answer, kept.placement):
-            return answer
+        if kept is None or kept.job == job.key or self._ends_before(job.spec, kept):
+            return True
+        return _are_apart(answer, kept.placement)
+
+    def passing(self, job: TrainingJob, answer: Placement, alone: Cluster, ask: Ask) -> Placement | None:
+        """What a job gets without delaying the reservation: other GPUs than `answer`, which placement gave it in
+        `alone`, or these where the first job still fits beside it; None where it has to wait."""
+        kept = self.current
+        assert kept is not None  # noqa: S101 - for the type checker
         for found in (ask(alone.without(_devices(kept.placement))), answer):
             if found is not None and (_are_apart(found, kept.placement) or self._makes_way(job, found)):
                 return found
@@ -138,13 +144,6 @@ class Backfill:
         """When a job starts by its reservation; None where it has none that says when, or that somebody is late for."""
         kept = self.current
         return kept.at if kept is not None and kept.job == job and not kept.late else None
-
-    def makes_room_for(self, job: TrainingJob, answer: Placement) -> bool:
-        """Whether a job may take this, which others leave to it: what is kept for another is not delayed."""
-        kept = self.current
-        if kept is None or kept.job == job.key or self._ends_before(job.spec, kept):
-            return True
-        return _are_apart(answer, kept.placement)
 
     def withdraw(self, job: JobKey) -> None:
         """The job gets its GPUs otherwise, so that none need be kept for it."""

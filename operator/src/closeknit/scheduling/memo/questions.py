@@ -84,6 +84,10 @@ class Questions:
         steps = 1 if is_known else steps_of_words(len(alone.nodes))
         return self.budget.take(place, steps + self._steps_of_selection(alone, shape.request))
 
+    def take_more(self, place: QueuePlace) -> bool:
+        """Whether the budget allows a job two more questions: where else it fits, and whether another still would."""
+        return self.budget.take(place, 2)
+
     def not_asked(self, shape: RequestShape | None) -> Outcome:
         """The outcome without budget; the earlier message of the shape stays."""
         if shape is not None and (before := self.last.refused.get(shape)) is not None:
