@@ -74,7 +74,8 @@ class Standing:
         are_same, volumes_are_same, giving_way = self._are_pods_same, self._are_volumes_same, self._last.giving_way
         has_freed, moved = room.freed is not self._scene, self._moved
         backfill, refusal, known_wait = self._backfill, self._questions.refusal, self._backfill.known_wait
-        holders, awaited = self._preemptions.holders, self._preemptions.by_victim
+        preemptions = self._preemptions
+        holders, awaited, may_search = preemptions.holders, preemptions.by_victim, preemptions.may_search
         for known in self._queue:
             if not isinstance(known, QueueEntry):
                 return known
@@ -106,7 +107,7 @@ class Standing:
             )
             if backfill.current is None and known.is_refused and backfill.is_wanted(known):
                 return known
-            if known.holders is not None and known.holders is not holders:
+            if known.holders is not None and known.holders is not holders and may_search(known.place):
                 return known  # others hold GPUs now, who may make room for it
             if is_answered or (known.scene is not None and known.scene is room.scene and self._are_views_same):
                 passed.append(known)

@@ -22,7 +22,7 @@ from closeknit.scheduling.policy.admit import admit, cannot_be_made
 from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.preemption.made_room import alone, made_room, placed
 from closeknit.scheduling.preemption.words import room_words
-from closeknit.scheduling.queue.entries import Case, Outcome
+from closeknit.scheduling.queue.entries import UNSEARCHED, Case, Outcome
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.victims.search import MadeRoom
 from closeknit.scheduling.victims.victim import Victim, victims
@@ -36,7 +36,7 @@ def preempt(case: Case, room: Room, walk: Walk) -> Outcome:
         return outcome
     known, cluster = walk.preemptions, room.cluster
     if not known.take(case.place):
-        outcome.is_settled = False
+        outcome.holders = UNSEARCHED
         return outcome
     away = avoided_nodes(case.job, cluster, walk.now)
     soon = known.settled(cluster)
