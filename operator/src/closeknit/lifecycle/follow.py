@@ -14,10 +14,11 @@ from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.attempt.own_pods import children
 from closeknit.lifecycle.attempt.remains import Remains, remains
 from closeknit.lifecycle.attempt.subject import Subject, deletions, empty, seconds_until
+from closeknit.lifecycle.awaited_room import await_room
 from closeknit.lifecycle.book import book
+from closeknit.lifecycle.eviction import evict
 from closeknit.lifecycle.health.ending import abandoned, over, succeeded
-from closeknit.lifecycle.preemption.awaited_room import await_room
-from closeknit.lifecycle.preemption.eviction import evict
+from closeknit.lifecycle.reserved_words import estimated_start, expectation
 from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.conditions import stated, timestamp
 from closeknit.lifecycle.status.deadlines import deadline, expiry
@@ -25,7 +26,6 @@ from closeknit.lifecycle.status.degraded import FIXED
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import patient_until, unknown_preference
-from closeknit.lifecycle.status.reserved_words import estimated_start, expectation
 from closeknit.lifecycle.swap.staying_pods import cannot_stay, farewells
 from closeknit.lifecycle.tend import tend
 from closeknit.lifecycle.unreadable import erred

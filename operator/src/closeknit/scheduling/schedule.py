@@ -39,9 +39,10 @@ def schedule(
     """The verdict on every job: the one place that decides who gets, keeps and waits.
 
     The queue is walked once. The first policy that has a verdict on a job decides, and the next job finds the room
-    after it. A job whose write is under way gets what it would get otherwise. Memory changes no verdict, with three
+    after it. A job whose write is under way gets what it would get otherwise. Memory changes no verdict, with four
     exceptions: the words of a refusal may lag, jobs over their namespace's budget keep their old answer, and so do
-    refused jobs while a booking is on trial.
+    refused jobs while a booking is on trial; on many nodes room that was searched in vain is searched again seconds
+    later.
     """
     last = memory.schedule or Schedule(cluster, cluster, cluster)
     is_quiet = memory.schedule is not None and is_same_scene(last.cluster, cluster)
@@ -96,8 +97,10 @@ def schedule(
         scene=scene,
         refused={**questions.left, **words.refused},
         reservations=tuple(backfill.reservations),
+        reservation_until=backfill.wake_at,
         searches=tuple(backfill.searches),
         behind=backfill.behind,
+        terms=backfill.terms,
         templates=templates,
         unread=tuple(unread),
         came_to=questions.budget.came_to,

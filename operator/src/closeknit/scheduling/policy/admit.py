@@ -159,7 +159,7 @@ def _asked_elsewhere(
     found = walk.questions.placed(asked, cluster)
     if found is None or (is_kept_whole and len(found.shares) > 1):
         return None
-    found = _past_lemons(asked, _in_one(asked, found, choices, cluster, walk), choices, cluster, walk)
+    found = chosen(asked, found, choices, cluster, walk)
     return found if _has_one(found, choices, cluster) else None
 
 

@@ -11,8 +11,8 @@ from closeknit.placement.values.request import Request
 from closeknit.scheduling.policy.admit import chosen
 from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.queue.entries import Case
-from closeknit.scheduling.victims.search import Ground, MadeRoom, make_room
 from closeknit.scheduling.victims.victim import Victim, gone
+from closeknit.scheduling.victims.victim_search import Ground, MadeRoom, make_room
 
 
 def alone(case: Case, cluster: Cluster, walk: Walk) -> Cluster:

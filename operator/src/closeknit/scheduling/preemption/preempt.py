@@ -24,8 +24,8 @@ from closeknit.scheduling.preemption.made_room import alone, made_room, placed
 from closeknit.scheduling.preemption.words import room_words
 from closeknit.scheduling.queue.entries import UNSEARCHED, Case, Outcome
 from closeknit.scheduling.queue.room import Room
-from closeknit.scheduling.victims.search import MadeRoom
 from closeknit.scheduling.victims.victim import Victim, victims
+from closeknit.scheduling.victims.victim_search import MadeRoom
 
 
 def preempt(case: Case, room: Room, walk: Walk) -> Outcome:

@@ -20,7 +20,7 @@ from closeknit.lifecycle.writes.answers import Answers
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.earliest import EarliestFit
-from closeknit.scheduling.reservation.expected_ends import ExpectedEnd
+from closeknit.scheduling.reservation.expected_ends import EndTerms, ExpectedEnd
 
 QueuePlace = tuple[int, bool, str, str, str]
 """Sorts as the queue: highest priority first, then age, namespace and name."""
@@ -192,6 +192,7 @@ class RoomSearch:
     is_aged: bool
     """Whether the job has waited so long that room is kept for it also where nothing says when it comes free."""
     found: EarliestFit | None
+    at: datetime
 
 
 BehindKey = tuple[RequestShape, str, str | None, int | None]
@@ -254,9 +255,13 @@ class Schedule(Mapping[JobKey, Verdict]):
     """In the order of their messages, the oldest first."""
     reservations: tuple[Reservation, ...] = ()
     """What is kept for the first job that waits for room; before it, what was on the way of the walk."""
+    reservation_until: datetime | None = None
+    """When it may change though nothing has changed."""
     searches: tuple[RoomSearch, ...] = ()
     """For the room of the first jobs that wait for some."""
     behind: Mapping[BehindKey, WaitBehind] = field(default_factory=dict)
+    terms: Mapping[JobKey, EndTerms] = field(default_factory=dict)
+    """What jobs say of their ends; none where nobody waited for room."""
     renewed_at: datetime | None = None
     """When old words were last renewed."""
     templates: TemplateMemory = NOTHING_WAITS

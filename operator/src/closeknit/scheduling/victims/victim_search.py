@@ -15,7 +15,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.node import Holder, HolderKind
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
-from closeknit.scheduling.victims.cheapest import EXACT, Cheapest, without_needless
+from closeknit.scheduling.victims.cheapest_victims import EXACT, Cheapest, without_needless
 from closeknit.scheduling.victims.victim import Victim
 
 MOST_DOMAINS = 4  # that are tried, of many; two of equal cost are as good
