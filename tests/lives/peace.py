@@ -62,7 +62,10 @@ def _of_waiting(world: World, job: JsonObject) -> Iterator[str]:
         and not (is_ours(pod) and owner(pod) == job["metadata"]["uid"])
         for pod in world.server.view(PODS).values()
     )
-    fits = certain >= gpus if gpus % world.size == 0 else False
+    is_behind = reason == "BehindReservation"
+    if is_behind and not any(_is_told_of_room(other) for other in world.server.view(TRAINING_JOBS).values()):
+        yield f"{name} is told that it would delay another job, and nobody waits for room: {pending['message']}"
+    fits = certain >= gpus if gpus % world.size == 0 and not is_behind else False
     if fits and not is_quota_short and not is_name_taken and not is_refused:
         yield f"{name} asks for {gpus} GPUs, {free} are free, and it waits: {reason}: {pending['message']}"
     if reason in {"InsufficientGPUs", "InsufficientResources"} and fits:
@@ -75,6 +78,11 @@ def _of_waiting(world: World, job: JsonObject) -> Iterator[str]:
         yield f"{name} is told that a quota is too small, and none is: {pending['message']}"
     if reason == "TemplateInvalid" and not is_refused:
         yield f"{name} is told that its template is refused, and it is not: {pending['message']}"
+
+
+def _is_told_of_room(job: JsonObject) -> bool:
+    """Whether a job says when it gets the room that is kept for it, or that some is."""
+    return " kept for it" in job.get("status", {}).get("pending", {}).get("message", "")
 
 
 def _cpu(job: JsonObject) -> int:

@@ -94,6 +94,8 @@ class People(Hand):
             spec["restart"] = {"limit": limit, "window": self.chance.choice(["10m", "24h"])}
         if deadline_s := self.chance.choice([None, None, None, None, 60, 900]):
             spec["activeDeadlineSeconds"] = deadline_s
+        if declared := self.chance.choice([None, None, "30s", "5m", "1h"]):
+            spec["expectedDuration"] = declared
         if (kept_s := self.chance.choice([None, None, None, 0, 60, 86400])) is not None:
             spec["ttlSecondsAfterFinished"] = kept_s
         return spec

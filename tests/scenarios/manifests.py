@@ -313,13 +313,14 @@ def resource_claim(
     }
 
 
-def priority_class(name: str, value: int, *, is_default: bool = False) -> Manifest:
+def priority_class(name: str, value: int, *, is_default: bool = False, preempts: bool = True) -> Manifest:
     return {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
         "metadata": {"name": name},
         "value": value,
         "globalDefault": is_default,
+        "preemptionPolicy": "PreemptLowerPriority" if preempts else "Never",
     }
 
 

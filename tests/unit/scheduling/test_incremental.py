@@ -14,7 +14,7 @@ import pytest
 
 from closeknit.api.names import IMEX_CHANNELS, ConditionType, JobKey, PendingReason
 from closeknit.lifecycle.status.conditions import found, timestamp
-from closeknit.lifecycle.verdict import Book, Hold, Keep, Reserve, Verdict, Wait, WaitCause
+from closeknit.lifecycle.verdict import Await, Book, Hold, Keep, Reserve, Verdict, Wait, WaitCause
 from closeknit.lifecycle.writes.plan import Plan
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.decision import Decision, decide
@@ -109,7 +109,7 @@ class Life:
     def _is_on_trial(self, decision: Decision) -> bool:
         """Whether a job is given GPUs that was refused the last time."""
         return any(
-            isinstance(entry.verdict, Book) and entry.answers.rejection is not None
+            isinstance(entry.verdict, Book | Await) and entry.answers.rejection is not None
             for entry in decision.schedule.entries
         )
 

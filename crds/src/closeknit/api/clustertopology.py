@@ -77,6 +77,9 @@ class Fabric(Wire):
     node has."""
     level_bandwidth_gb_s: Annotated[dict[str, BandwidthGbS], Field(alias="levelBandwidthGBps", max_length=16)] = {}
     """Bandwidth per node and direction between domains of a level, in GB/s."""
+    shared_trays: bool = False
+    """Whether a job that has NVLink between its nodes may leave less than half of a node's GPUs to others. Their Pods
+    then get no NVLink beyond the node, and never start if they claim it. Default false: it takes whole nodes."""
 
 
 class ClusterTopologySpec(Wire):

@@ -179,6 +179,7 @@ class PendingReason(StrEnum):
     INSUFFICIENT_GPUS = "InsufficientGPUs"
     INSUFFICIENT_RESOURCES = "InsufficientResources"
     NODES_LOST = "NodesLost"  # it holds the rest of its nodes meanwhile
+    PREEMPTION_PENDING = "PreemptionPending"  # it holds what jobs of lower priority leave, until their Pods are gone
     NO_NVLINK_ISLAND = "NoNVLinkIsland"
     NO_DOMAIN = "NoDomain"
     WAITING_FOR_PREFERRED = "WaitingForPreferred"  # the only one that ends though nothing changes: with its patience
@@ -223,6 +224,7 @@ class EndReason(StrEnum):
     OBJECT_MISSING = "ObjectMissing"
     NODE_REFUSED = "NodeRefused"
     DISRUPTED = "Disrupted"
+    PREEMPTED = "Preempted"
     NODE_LOST = "NodeLost"
     GPU_LOST = "GPULost"
     GPU_UNHEALTHY = "GPUUnhealthy"
@@ -297,6 +299,7 @@ class EventAction(StrEnum):
     START = "Start"
     RESTART = "Restart"
     SUSPEND = "Suspend"
+    PREEMPT = "Preempt"
     FINISH = "Finish"
     EXCLUDE = "Exclude"
 

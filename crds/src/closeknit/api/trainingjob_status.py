@@ -16,6 +16,7 @@ _NAMES = r"^[-.a-z0-9]*:[-.a-z0-9]*(,[-.a-z0-9]*)*$"
 _RUNS = r"^[0-9]{1,18}([*][0-9]{1,5})?(,[0-9]{1,18}([*][0-9]{1,5})?)*$"
 MAX_REPLACED = 64  # places of an attempt whose Pod was replaced; the names of further ones would not fit a variable
 MAX_REPLACEMENTS = 999  # of one place
+MAX_AWAITED = 512  # jobs that make room for one: at some 200 bytes each, a fifteenth of what an object holds
 _RANGES = r"^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$"
 
 
@@ -136,6 +137,19 @@ class ParameterServerAssignment(Wire):
     """Index of the parameter server."""
 
 
+class AwaitedJob(Wire):
+    """A job of lower priority that makes room for another one."""
+
+    namespace: Name
+    """Namespace of the job."""
+    name: Name
+    """Name of the job."""
+    uid: Annotated[str, StringConstraints(max_length=64)]
+    """metadata.uid of the job."""
+    attempt: Annotated[int, Field(ge=1)]
+    """The attempt that ends by it."""
+
+
 class PlacementStatus(Wire):
     """Where the job sits: the booking."""
 
@@ -160,6 +174,9 @@ class PlacementStatus(Wire):
     """True while Pods of lost nodes are replaced, and the others of the attempt stay and wait for them."""
     spares: Annotated[list[NodeAssignment], Field(max_length=MAX_SPARES)] | None = None
     """Nodes that are held to take the place of lost ones: without ranks and Pods."""
+    awaits: Annotated[list[AwaitedJob], Field(max_length=MAX_AWAITED)] | None = None
+    """Jobs of lower priority that make room for this one: it holds these GPUs for the moment when their Pods are gone,
+    and has no Pod before. Absent once it has got them."""
     parameter_servers: Annotated[list[ParameterServerAssignment], Field(max_length=1024)] | None = None
     """Nodes of the parameter servers, which are nodes of the gang."""
     run: Annotated[int, Field(ge=0)] | None = None

@@ -12,7 +12,7 @@ from closeknit.api.names import GPU_RESOURCE, HOST_LEVEL, IMEX_CHANNELS, JobKey
 from closeknit.api.nodetopology_status import RunEnd, TrafficPath
 from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.api.trainingjob_status import Binding
-from closeknit.cluster.booking.booking import Booking
+from closeknit.cluster.booking.booking import AwaitedAttempt, Booking
 from closeknit.cluster.booking.job import InvalidJob, is_whole
 from closeknit.cluster.forest.forest import Forest
 from closeknit.cluster.job_volumes import NO_VOLUMES, Awaited, Volumes, awaited, volumes_of
@@ -23,7 +23,7 @@ from closeknit.cluster.node.users import GpuUser
 from closeknit.cluster.node.view import node_view
 from closeknit.cluster.objects.agent_report import AgentReport, ReportedAllocation
 from closeknit.cluster.objects.dra import DeviceTaintRule, ResourceClaim
-from closeknit.cluster.objects.node_objects import DeviceClass
+from closeknit.cluster.objects.node_objects import DeviceClass, PriorityClass
 from closeknit.cluster.objects.pod_requests import Amounts
 from closeknit.cluster.objects.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from closeknit.cluster.persistent.heartbeats import STALE_AFTER
@@ -31,6 +31,7 @@ from closeknit.cluster.persistent.table import EMPTY, ObjectKey
 from closeknit.cluster.pods.pod import Pod
 from closeknit.cluster.store.indexes import (
     ALLOCATIONS,
+    AWAITING,
     BLAMED_ON,
     BOOKINGS,
     CLAIMS,
@@ -113,6 +114,8 @@ class Cluster:
     """Value of each PriorityClass."""
     default_priority: int = 0
     """For a job without a class."""
+    meek: frozenset[str] = frozenset()
+    """PriorityClasses with the preemptionPolicy Never; the empty name stands for jobs without a class."""
     imex_with: frozenset[Binding] = frozenset()
     """Bindings with which Pods can also have an IMEX channel, for NVLink between nodes: none without NVIDIA's driver
     for ComputeDomains."""
@@ -216,6 +219,7 @@ class Cluster:
             and self.claims is other.claims
             and self.priorities is other.priorities
             and self.default_priority == other.default_priority
+            and self.meek == other.meek
             and self.tells_gpus_like(other)
             and self.has_volumes_like(other)
         )
@@ -231,6 +235,11 @@ class Cluster:
     def priority(self, job: TrainingJob) -> int:
         """The job's priority; that of an unknown class is the default one."""
         return self.priorities.get(job.spec.priority_class_name or "", self.default_priority)
+
+    def may_preempt(self, job: TrainingJob) -> bool:
+        """Whether its PriorityClass lets it end jobs of lower priority."""
+        name = job.spec.priority_class_name or ""
+        return (name if name in self.priorities else "") not in self.meek
 
     def pods_of(self, job: JobKey) -> tuple[Pod, ...]:
         """Pods owned by a TrainingJob of this name, of all attempts, by name; some may have another uid.
@@ -249,6 +258,12 @@ class Cluster:
         """The job's booking by its status; None without one. The same object as long as the job is."""
         booked = self._tables.all(BOOKINGS).get(job)
         return None if booked is None else booked.booking
+
+    @property
+    def awaiting(self) -> Mapping[JobKey, tuple[AwaitedAttempt, ...]]:
+        """The jobs that hold GPUs for the moment when the Pods of others are gone, and those others. The same object as
+        long as nothing in it changes."""
+        return self._tables.all(AWAITING)
 
     def claims_of(self, job: JobKey) -> tuple[ResourceClaim, ...]:
         """Claims under names of this job's children, of all attempts and makers, by name; the same tuple as long as
@@ -365,12 +380,15 @@ class Cluster:
 
     def _with(self, tables: ObjectTables, levels: Levels, touched: Iterable[str], now: datetime | None) -> "Cluster":
         old = self._tables
-        priorities, default_priority = self.priorities, self.default_priority
+        priorities, default_priority, meek = self.priorities, self.default_priority, self.meek
         if tables.all(PRIORITIES) is not old.all(PRIORITIES):
             classes = tables.all(PRIORITIES)
             priorities = Map({name: entry.value for name, entry in classes.items()})
             # Of several global defaults the lowest holds, as the Priority admission plugin has it.
-            default_priority = min((entry.value for entry in classes.values() if entry.global_default), default=0)
+            default = min((each for each in classes.values() if each.global_default), key=_default_order, default=None)
+            default_priority = 0 if default is None else default.value
+            meek = frozenset(each.name for each in classes.values() if not each.preempts)
+            meek |= {""} if default is not None and not default.preempts else frozenset()
         fabric = self.fabric
         if tables.topology is not old.topology:
             given = tables.topology.spec.fabric if tables.topology else Fabric()
@@ -392,6 +410,7 @@ class Cluster:
             claims=tables.all(CLAIMS),
             priorities=priorities,
             default_priority=default_priority,
+            meek=meek,
             imex_with=_imex_with(tables.all(DEVICE_CLASSES)),
             sidecar_image=self.sidecar_image,
             volume_claims=tables.all(VOLUME_CLAIMS),
@@ -424,6 +443,10 @@ class Cluster:
             else:
                 changed[name] = view
         return (changed.finish(), pairs) if pairs else (self.nodes, pairs)
+
+
+def _default_order(entry: PriorityClass) -> tuple[int, str]:
+    return entry.value, entry.name
 
 
 def _imex_with(classes: Mapping[str, DeviceClass]) -> frozenset[Binding]:

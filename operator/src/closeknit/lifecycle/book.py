@@ -4,16 +4,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from closeknit.api.names import INDEX_LABEL, EventAction, EventReason
+from closeknit.api.names import INDEX_LABEL, EventAction, EventReason, JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.api.text.opaque import short
 from closeknit.api.trainingjob_status import EnvironmentStatus, PlacementStatus, TrainingJobStatus
 from closeknit.cluster.booking.booking import (
+    AwaitedAttempt,
     Booking,
     BookingShare,
     assignments,
     decoded,
     encoded,
+    encoded_awaits,
     encoded_spares,
     gpu_digest,
     names,
@@ -24,6 +26,7 @@ from closeknit.cluster.booking.parameter_servers import dealt
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.job_volumes import Volumes, sources
 from closeknit.cluster.objects.storage import ONE_POD
+from closeknit.cluster.pods.pod import DEFAULT_GRACE_S
 from closeknit.launch.environment.environment import Environment, environment
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.manifests.oversize import ALWAYS_FIT, oversize
@@ -42,7 +45,7 @@ from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import unknown_preference
 from closeknit.lifecycle.swap.staying_pods import cannot_stay, farewells, replacing, told_otherwise
 from closeknit.lifecycle.writes.plan import Notice, Plan
-from closeknit.lifecycle.writes.quota_demand import quota_demand
+from closeknit.lifecycle.writes.quota_demand import given_back, quota_demand
 from closeknit.placement.values.placement import Placement, Share
 from closeknit.placement.values.sentences import count
 
@@ -53,9 +56,9 @@ COUNTED_FOR = timedelta(seconds=30)
 RECOUNTED_WITHIN = timedelta(minutes=5) + COUNTED_FOR
 
 
-def assumed(job: TrainingJob, placement: Placement) -> TrainingJob:
-    """The job for the decisions about others: it holds this already."""
-    placed_at = _placement_status(job, placement)
+def assumed(job: TrainingJob, placement: Placement, awaited: Sequence[AwaitedAttempt] = ()) -> TrainingJob:
+    """The job for the decisions about others: it holds this already, though others may have it until they are gone."""
+    placed_at = _placement_status(job, placement).model_copy(update={"awaits": encoded_awaits(awaited)})
     status = TrainingJobStatus(attempt=job.status.attempt or 1, placement=placed_at, cost=job.status.cost)
     return job.model_copy(update={"status": status})
 
@@ -118,6 +121,28 @@ def book(subject: Subject, placement: Placement) -> Plan:
         adds=creation.additions(made),
     )
     return replace(plan, sets=found.names)
+
+
+def reserve(subject: Subject, placement: Placement, awaited: Sequence[AwaitedAttempt], message: str) -> Plan:
+    """The booking of a placement whose GPUs others have until their Pods are gone. Nothing is made by it; but it is
+    stored only if the quotas, and the API server's admission, would take the gang: no job makes room for one that
+    would be refused."""
+    job = subject.job
+    booked = _placement_status(job, placement).model_copy(update={"awaits": encoded_awaits(awaited)})
+    made = _gang(subject, _booking(job, placement, subject.attempt), booked)
+    children = creation.whole(made, with_others=True)
+    is_first = job.status.placement is None
+    status = statuses.awaiting(job, subject.now, booked, message, unknown_preference(job.spec, subject.cluster))
+    demand = quota_demand(children.manifests, may_be_counted=may_be_counted(subject))
+    there = (subject.cluster.pods_of(each.job) for each in awaited if each.job.namespace == job.key.namespace)
+    left = given_back(pod for pods in there for pod in pods if pod.is_live)
+    return subject.plan(
+        status,
+        demand=replace(demand, given_back=left) if is_first else None,
+        probes=(pod(made, 0),) if is_first else (),
+        notice=subject.notice(PendingReason.PREEMPTION_PENDING, message, action=EventAction.QUEUE),
+        adds=creation.additions(made),
+    )
 
 
 def _gang(subject: Subject, booking: Booking, booked: PlacementStatus) -> Gang:
@@ -196,10 +221,27 @@ def may_be_counted(subject: Subject) -> bool:
     """Whether quotas may still count Pods of the last attempt: then too little left is checked again rather than
     refused."""
     ended = [moment(attempt.ended) for attempt in subject.job.status.attempts[-1:]]
-    is_late = any(is_between(since, subject.now, since + COUNTED_FOR) for since in ended)
+    is_late = any(is_between(since, subject.now, since + COUNTED_FOR) for since in ended) or _is_room_being_made(
+        subject
+    )
     # One on a dead node is counted until somebody removes it, and then it is the quota that the job lacks.
     going = (pod.deletion_timestamp for pod in subject.children.before(subject.attempt))
     return is_late or any(told is None or subject.now < lingers_from(told, subject.now) for told in going)
+
+
+def _is_room_being_made(subject: Subject) -> bool:
+    """Whether quotas may still count Pods in the job's namespace that make room for it."""
+    placement = subject.job.status.placement
+    for each in placement.awaits or () if placement is not None else ():
+        key = JobKey(each.namespace, each.name)
+        job = subject.cluster.jobs.get(key) if each.namespace == subject.job.key.namespace else None
+        for ended in job.status.attempts if job is not None else ():
+            if ended.number == each.attempt:
+                grace_s = max((pod.grace_s for pod in subject.cluster.pods_of(key)), default=DEFAULT_GRACE_S)
+                since = moment(ended.ended)
+                if is_between(since, subject.now, since + timedelta(seconds=grace_s) + COUNTED_FOR):
+                    return True
+    return False
 
 
 def _are_outlived_counted(subject: Subject, held: Booking) -> bool:

@@ -14,8 +14,11 @@ from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.attempt.own_pods import children
 from closeknit.lifecycle.attempt.remains import Remains, remains
 from closeknit.lifecycle.attempt.subject import Subject, deletions, empty, seconds_until
+from closeknit.lifecycle.awaited_room import await_room
 from closeknit.lifecycle.book import book
+from closeknit.lifecycle.eviction import evict
 from closeknit.lifecycle.health.ending import abandoned, over, succeeded
+from closeknit.lifecycle.reserved_words import estimated_start, expectation
 from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.conditions import stated, timestamp
 from closeknit.lifecycle.status.deadlines import deadline, expiry
@@ -23,11 +26,22 @@ from closeknit.lifecycle.status.degraded import FIXED
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import patient_until, unknown_preference
-from closeknit.lifecycle.status.reserved_words import estimated_start, expectation
 from closeknit.lifecycle.swap.staying_pods import cannot_stay, farewells
 from closeknit.lifecycle.tend import tend
 from closeknit.lifecycle.unreadable import erred
-from closeknit.lifecycle.verdict import Book, Hold, Keep, Refusal, Reservation, Reserve, Verdict, Wait, WaitCause
+from closeknit.lifecycle.verdict import (
+    Await,
+    Book,
+    Evict,
+    Hold,
+    Keep,
+    Refusal,
+    Reservation,
+    Reserve,
+    Verdict,
+    Wait,
+    WaitCause,
+)
 from closeknit.lifecycle.writes.answers import NOTHING, TOLD_AGAIN, Answers, undeleted_words
 from closeknit.lifecycle.writes.plan import Action, Delete, Plan, Telling
 
@@ -52,6 +66,10 @@ def follow(
             plan = book(subject, placement)
         case Hold(shares, message):
             plan = _hold(subject, shares, message)
+        case Await(awaits, message, placement):
+            plan = await_room(subject, awaits, message, placement)
+        case Evict(held, by):
+            plan = evict(Attempt(subject, held), by)
         case Reserve(refusal, reservation):
             plan = _wait(subject, refusal, reservation)
         case Wait(refusal):

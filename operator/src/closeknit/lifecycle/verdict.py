@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from closeknit.api.names import JobKey, PendingReason
-from closeknit.cluster.booking.booking import Booking, BookingShare
+from closeknit.cluster.booking.booking import AwaitedAttempt, Booking, BookingShare
 from closeknit.placement.values.placement import Placement
 
 
@@ -74,6 +74,24 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
+class Await:
+    """Jobs of lower priority make room for it. It holds what they leave, and gets Pods once theirs are gone."""
+
+    awaits: tuple[AwaitedAttempt, ...]
+    message: str
+    placement: Placement | None = None
+    """What it is to have; None for what it holds already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """It makes room for a job of higher priority: its attempt ends."""
+
+    booking: Booking
+    by: JobKey
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """It holds nothing, or must give up what it holds."""
 
@@ -101,10 +119,9 @@ class Reserve(Wait):
     reservation: Reservation
 
 
-Verdict = Keep | Book | Hold | Wait | Reserve
+Verdict = Keep | Book | Hold | Await | Evict | Wait | Reserve
 """What `schedule` says of a job, and `follow` brings its objects to.
 
-To come, each as a class beside these: Evict (a running gang makes room for one of higher priority), Shrink and Grow (an
-elastic gang gives some of its ranks, or takes some more). All of them concern several jobs, which is why one function
-decides for all.
+To come, each as a class beside these: Shrink and Grow (an elastic gang gives some of its ranks, or takes some more).
+Both concern several jobs, which is why one function decides for all.
 """

@@ -15,7 +15,6 @@ from closeknit.scheduling.memo.questions import Questions
 from closeknit.scheduling.memo.refusal_words import AGAIN, renewed
 from closeknit.scheduling.memo.standing import Standing, noted
 from closeknit.scheduling.memo.template_memory import template_memory
-from closeknit.scheduling.policy.admit import admit
 from closeknit.scheduling.policy.crowd import Crowd
 from closeknit.scheduling.policy.gates import gated, put_aside, readable
 from closeknit.scheduling.policy.hold import held
@@ -24,10 +23,13 @@ from closeknit.scheduling.policy.patience import Patience
 from closeknit.scheduling.policy.probation import Probation
 from closeknit.scheduling.policy.replace import replaced
 from closeknit.scheduling.policy.walk import Policy, Walk
+from closeknit.scheduling.preemption.awaiting import awaiting, evicted
+from closeknit.scheduling.preemption.preempt import preempt
 from closeknit.scheduling.queue.entries import UNREAD, Case, Outcome, QueueEntry, Schedule, is_same_scene
 from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.victims.preemptions import Preemptions
 
-POLICIES: tuple[Policy, ...] = (readable, gated, replaced, held, put_aside, admit)
+POLICIES: tuple[Policy, ...] = (readable, gated, evicted, awaiting, replaced, held, put_aside, preempt)
 """In this order: the first that has a verdict on a job decides. The last one always has."""
 
 
@@ -37,14 +39,16 @@ def schedule(
     """The verdict on every job: the one place that decides who gets, keeps and waits.
 
     The queue is walked once. The first policy that has a verdict on a job decides, and the next job finds the room
-    after it. A job whose write is under way gets what it would get otherwise. Memory changes no verdict, with three
+    after it. A job whose write is under way gets what it would get otherwise. Memory changes no verdict, with four
     exceptions: the words of a refusal may lag, jobs over their namespace's budget keep their old answer, and so do
-    refused jobs while a booking is on trial.
+    refused jobs while a booking is on trial; on many nodes room that was searched in vain is searched again seconds
+    later.
     """
     last = memory.schedule or Schedule(cluster, cluster, cluster)
     is_quiet = memory.schedule is not None and is_same_scene(last.cluster, cluster)
     questions = Questions(last, tables, QuestionBudget(last.came_to, are_bounded=memory.is_rationed))
     crowd, probation = Crowd(cluster), Probation(cluster, memory, now)
+    preemptions = Preemptions(cluster, last, now, are_bounded=memory.is_rationed)
     backfill = Backfill(last, tables, now)
     templates = template_memory(cluster, last)
     walk = Walk(
@@ -56,12 +60,20 @@ def schedule(
         probation=probation,
         crowd=crowd,
         lemons=LastNodes(cluster, now),
+        preemptions=preemptions,
         backfill=backfill,
         beyond=templates.beyond,
     )
     scene = last.scene if is_quiet else cluster
     standing = Standing(
-        cluster, memory, now, questions, backfill, scene=scene, is_crowded=crowd.is_behind, beyond=templates.beyond
+        cluster,
+        memory,
+        now,
+        questions,
+        (backfill, preemptions),
+        scene=scene,
+        is_crowded=crowd.is_behind,
+        beyond=templates.beyond,
     )
     room = Room(cluster, scene, scene, is_trial=probation.are_under_way())
     entries: list[QueueEntry] = []
@@ -78,19 +90,23 @@ def schedule(
     moments = [entry.until for entry in entries if entry.until is not None]
     moments += [] if words.wake_at is None else [words.wake_at]
     moments += [] if backfill.wake_at is None else [backfill.wake_at]
-    moments += [now + AGAIN] if questions.budget.is_short else []
+    moments += [now + AGAIN] if questions.budget.is_short or preemptions.is_short else []
     made = Schedule(
         cluster=cluster,
         booked=room.cluster,
         scene=scene,
         refused={**questions.left, **words.refused},
         reservations=tuple(backfill.reservations),
+        reservation_until=backfill.wake_at,
         searches=tuple(backfill.searches),
         behind=backfill.behind,
+        terms=backfill.terms,
         templates=templates,
         unread=tuple(unread),
         came_to=questions.budget.came_to,
         renewed_at=words.renewed_at,
+        holders=preemptions.holders,
+        preempted_to=preemptions.came_to,
         wake_at=min(moments, default=None),
     )
     return made.of(entries, last)

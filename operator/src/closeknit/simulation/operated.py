@@ -13,11 +13,12 @@ from closeknit.cluster.pods.pod import Lodger
 from closeknit.cluster.store.kinds import ObjectChange, Stream, change
 from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.lifecycle.status.preference import patient_until
-from closeknit.lifecycle.verdict import Book, Refusal, Wait
+from closeknit.lifecycle.verdict import Book, Refusal, Reservation, Wait
 from closeknit.placement.candidates.resource_fit import fits
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.values.placement import Placement
 from closeknit.scheduling.memo.memory import Memory
+from closeknit.scheduling.reservation.expected_ends import run_time
 from closeknit.scheduling.schedule import schedule
 from closeknit.simulation.submission import Submission
 
@@ -57,6 +58,12 @@ class Operated:
     def waiting(self) -> dict[Submission, Refusal]:
         """Jobs that wait, and why, by the last decision on them."""
         return self._waiting
+
+    @property
+    def reserved(self) -> tuple[Submission, Reservation] | None:
+        """The job that room is kept for by the last decision, and what is kept; None without any."""
+        found = self._memory.schedule.reservations[-1:] if self._memory.schedule is not None else ()
+        return (self._by_key[found[0].job], found[0]) if found else None
 
     def placement(self, job: Submission) -> Placement:
         """Where a job runs. Raises KeyError for one that does not."""
@@ -117,6 +124,7 @@ class Operated:
             match entry.verdict:
                 case Book(placement) if job is not None:
                     self._held[job] = placement
+                    self._begin(found.booked.jobs[entry.key], now)
                     self._waiting.pop(job, None)
                     began.append(job)
                 case Wait(refusal) if job is not None:
@@ -126,22 +134,31 @@ class Operated:
                     self._tell(entry.job, refusal, now)
                     if entry.until is not None:
                         moments.append(entry.until)
+        moments += [] if found.reservation_until is None else [found.reservation_until]
         self._wake_s = (min(moments) - self._began_at).total_seconds() if moments else None
         return began
+
+    def _begin(self, job: TrainingJob, now: datetime) -> None:
+        """Its status says since when it has its GPUs, where it says how long it runs."""
+        if run_time(job.spec) is not None:
+            status = job.status.model_copy(update={"start_time": timestamp(now)})
+            self._changes.append(change(job.model_copy(update={"status": status})))
 
     def _tell(self, job: TrainingJob, refusal: Refusal, now: datetime) -> None:
         """Its status says why it waits and since when, and keeps the end that its wait was given."""
         before = job.status.pending
         if refusal.reason is None or (before is not None and before.reason == refusal.reason):
             return
-        pending = Pending(reason=refusal.reason, message="", since=timestamp(now))
+        since = timestamp(now)
+        queued = since if before is None else before.queued_since or before.since
+        pending = Pending(reason=refusal.reason, message="", since=since, queued_since=queued)
         until = patient_until(job, now) if refusal.ends else None
         ends = {} if until is None else {"patient_until": timestamp(until)}
         status = job.status.model_copy(update={"pending": pending, **ends})
         self._changes.append(change(job.model_copy(update={"status": status})))
 
     def wake_s(self, _now_s: float) -> float | None:
-        """When somebody's patience is over."""
+        """When somebody's patience is over, or a running job is expected to end for which another waits."""
         return self._wake_s
 
     def _moment(self, now_s: float) -> datetime:

@@ -6,8 +6,8 @@ import pytest
 
 from closeknit.api.trainingjob_status import Pending
 from closeknit.lifecycle.status.conditions import timestamp
-from scenarios.manifests import training_job
-from scenarios.story import Story, plugin_node
+from scenarios.manifests import priority_class, training_job
+from scenarios.story import Story, dra_node, plugin_node
 
 BOTH = {"gpus": 16, "topology": {"gpusPerNode": 8}}
 
@@ -128,3 +128,67 @@ def test_who_has_waited_long_is_passed_no_longer() -> None:
     story.change_pod("runs-a1-worker-00000", phase="Succeeded")
     story.settle()
     assert runs(story, "both")
+
+
+def test_room_that_is_lost_is_told(story: Story) -> None:
+    story.lose_node("gpu-2")
+    story.pass_time(61)
+    story.settle()
+    assert pending(story, "both").estimated_start is None
+    assert "kept for it" not in pending(story, "both").message
+    story.recover_node("gpu-2")
+    story.pass_time(61)
+    story.settle()
+    assert pending(story, "both").estimated_start == "2026-11-21T11:00:00Z"
+
+
+def test_a_job_of_higher_priority_takes_the_reservation_over(story: Story) -> None:
+    story.add(priority_class("high", 100))
+    submit(story, "first", **BOTH, priorityClassName="high")
+    assert pending(story, "first").estimated_start == "2026-11-21T11:00:00Z"
+    story.pass_time(61)
+    story.settle()
+    assert pending(story, "both").estimated_start is None
+
+
+def test_whoever_comes_ahead_of_it_is_kept_from_nothing(story: Story) -> None:
+    story.add(priority_class("high", 100))
+    submit(story, "urgent", gpus=8, priorityClassName="high")
+    assert runs(story, "urgent")
+
+
+def test_the_first_makes_way_where_it_fits_at_the_same_moment_all_the_same() -> None:
+    """It needs one node and a half, so that half of a node is left over, whichever it is."""
+    story = Story(*dra_node("gpu-1"), *dra_node("gpu-2"))
+    submit(story, "runs", gpus=8, expectedDuration="1h")
+    story.run_all()
+    submit(story, "large", gpus=12)
+    assert pending(story, "large").estimated_start == "2026-11-21T11:00:00Z"
+    for name, passes in (("small", True), ("next", False)):
+        submit(story, name, gpus=4)
+        assert runs(story, name) is passes
+    assert pending(story, "large").estimated_start == "2026-11-21T11:00:00Z"
+    assert pending(story, "next").reason == "BehindReservation"
+
+
+def test_the_estimate_is_written_once_a_minute_at_most(story: Story) -> None:
+    """A job that ends earlier than it declared, and one that is late, move it."""
+    before = story.written.count("status Queued")
+    for declared in ("50m", "40m", "30m", "20m"):
+        story.edit_job("runs", expectedDuration=declared)
+        story.settle()
+        story.pass_time(5)
+    assert story.written.count("status Queued") - before <= 1
+    story.pass_time(60)
+    story.settle()
+    assert pending(story, "both").estimated_start == "2026-11-21T10:20:00Z"
+
+
+def test_jobs_of_other_namespaces_are_counted_and_not_named() -> None:
+    story = Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"))
+    other = training_job("secret", namespace="team-a", spec={"gpus": 8, "expectedDuration": "1h"})
+    story.add(other)
+    story.settle()
+    submit(story, "both", **BOTH)
+    assert "then 1 job will have ended as declared" in pending(story, "both").message
+    assert "secret" not in pending(story, "both").message

@@ -277,7 +277,8 @@ def _scene(cluster: Cluster, schedule: Schedule, key: JobKey) -> Cluster:
 def _refused(job: TrainingJob, pending: Pending, cluster: Cluster, tables: Tables) -> PlanRefused:
     """With the changes that would make it fit, each of them placed again."""
     asked = _request(job, cluster)
-    if traits(pending.reason).is_of_placement:
+    is_behind = pending.reason == PendingReason.BEHIND_RESERVATION  # it fits: no change would make it fit
+    if traits(pending.reason).is_of_placement and not is_behind:
         if can_place(cluster, asked, tables):  # so that it is its patience that it waits for
             asked = patient(asked, cluster, tables) or asked
         changes = nearest_changes(cluster, asked, tables)

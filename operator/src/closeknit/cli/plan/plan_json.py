@@ -21,6 +21,7 @@ def as_json(answer: Placed | PlanRefused, supposed: str = "", *, is_relaxed: boo
     if isinstance(answer, PlanRefused):
         pending = answer.pending
         reason = {"reason": pending.reason, "message": pending.message, "nearest": pending.nearest}
+        reason |= {} if pending.estimated_start is None else {"estimatedStart": pending.estimated_start}
         relaxed = {"relaxed": [_relaxed(change) for change in answer.changes]} if is_relaxed else {}
         body = {"fits": False, "pending": reason, "free": scattered(answer.free), **relaxed, **_booked(answer)}
     else:

@@ -7,7 +7,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from closeknit.api.names import ConditionReason
+from closeknit.api.names import ConditionReason, PendingReason
 from closeknit.api.text.printable import printable
 from closeknit.api.trainingjob_status import PlacementStatus
 from closeknit.cli.plan.decided import Placed, PlanRefused
@@ -29,7 +29,8 @@ def print_table(
     if answer.booked is not None:
         console.print(job + _text(f" {answer.booked}; if the job of the file replaced it:"))
     if isinstance(answer, PlanRefused):
-        console.print(job + _text(f" does not fit: {answer.pending.reason}"))
+        is_behind = answer.pending.reason == PendingReason.BEHIND_RESERVATION
+        console.print(job + _text(f" {'has to wait' if is_behind else 'does not fit'}: {answer.pending.reason}"))
         console.print(_text(answer.pending.message))
         for number, change in enumerate(answer.pending.nearest):
             console.print(_text(f"- {change}"))

@@ -43,6 +43,7 @@ _WAY: Mapping[str, tuple[str, ...]] = {
     "patience": ("topology", "fabric", "patience"),
     "minMemory": ("gpu", "minMemory"),
     "priorityClass": ("priorityClassName",),
+    "expectedDuration": ("expectedDuration",),
 }
 _NUMBERS = frozenset({"tensor", "context", "pipeline", "expert", "gpusPerNode"})
 _LISTED = {"product": ("gpu", "products")}

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import NamedTuple
 
-from closeknit.api.names import ChildName, ConditionType, Role
+from closeknit.api.names import ChildName, ConditionType, JobKey, Role
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import (
     Actual,
+    AwaitedJob,
     Binding,
     NodeAssignment,
     NodeKind,
@@ -78,6 +79,14 @@ class BookingShare:
         return self.actual is Actual.VERIFIED
 
 
+class AwaitedAttempt(NamedTuple):
+    """One attempt of a job that makes room for another job."""
+
+    job: JobKey
+    uid: str
+    attempt: int
+
+
 @dataclass(frozen=True, slots=True)
 class Booking:
     """Everything that one attempt of a job holds: shares of workers in rank order, then those of its parameter
@@ -88,6 +97,8 @@ class Booking:
     shares: tuple[BookingShare, ...]
     spares: tuple[BookingShare, ...] = ()
     """Held to take the place of lost shares: without ranks, and no Pod stands for them."""
+    awaits: tuple[AwaitedAttempt, ...] = ()
+    """Jobs that make room for it: it is held for the moment when their Pods are gone, and has no Pod before."""
 
     @property
     def workers(self) -> int:
@@ -126,7 +137,22 @@ def booking(job: TrainingJob | InvalidJob) -> Booking | None:
     attempt = status.attempt or 1
     if any(ended.number == attempt and not ended.in_place for ended in status.attempts):
         return None
-    return Booking(job.metadata.uid or "", attempt, decoded(status.placement), spares(status.placement))
+    placement = status.placement
+    return Booking(job.metadata.uid or "", attempt, decoded(placement), spares(placement), _awaited(placement))
+
+
+def _awaited(placement: PlacementStatus) -> tuple[AwaitedAttempt, ...]:
+    told = placement.awaits or ()
+    return tuple(AwaitedAttempt(JobKey(each.namespace, each.name), each.uid, each.attempt) for each in told)
+
+
+def encoded_awaits(awaited: Sequence[AwaitedAttempt]) -> list[AwaitedJob] | None:
+    """The field of status.placement for these jobs; None without any."""
+    told = (
+        AwaitedJob(namespace=each.job.namespace, name=each.job.name, uid=each.uid, attempt=each.attempt)
+        for each in awaited
+    )
+    return list(told) or None
 
 
 def spares(placement: PlacementStatus) -> tuple[BookingShare, ...]:

@@ -43,6 +43,8 @@ class PriorityClass(msgspec.Struct, frozen=True):
     name: str
     value: int = 0
     global_default: bool = False
+    preempts: bool = True
+    """Whether what has it may end what has less: not with the preemptionPolicy Never."""
 
 
 class DeviceClass(msgspec.Struct, frozen=True):
@@ -88,6 +90,7 @@ class WirePriorityClass(WireStruct, frozen=True):
     metadata: Metadata
     value: int = 0
     global_default: bool | None = None
+    preemption_policy: str | None = None
 
 
 class _WireCel(WireStruct, frozen=True):
@@ -146,7 +149,9 @@ def _not_ready(condition: ForeignCondition | None) -> str | None:
 
 def priority_class(wire: WirePriorityClass) -> PriorityClass:
     """The kept PriorityClass."""
-    return PriorityClass(wire.metadata.name, wire.value, bool(wire.global_default))
+    return PriorityClass(
+        wire.metadata.name, wire.value, bool(wire.global_default), preempts=wire.preemption_policy != "Never"
+    )
 
 
 def device_class(wire: WireDeviceClass) -> DeviceClass | None:

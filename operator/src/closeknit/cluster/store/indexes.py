@@ -12,7 +12,7 @@ from closeknit.api.names import JobKey, Role
 from closeknit.api.nodetopology_status import RunEnd
 from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.api.trainingjob import BindingPolicy
-from closeknit.cluster.booking.booking import Booking, booking
+from closeknit.cluster.booking.booking import AwaitedAttempt, Booking, booking
 from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.booking.parameter_servers import needs_of_one
 from closeknit.cluster.booking.restarting import worker_needs
@@ -135,6 +135,20 @@ BOOKED_ON = Index[JobKey, BookedNeeds, str, BookedShare](
     _booked_on, attrgetter("job", "role", "index"), is_by_node=True
 )
 BOOKINGS = Table[JobKey, BookedNeeds](_job_key, _booked, (BOOKED_ON,))
+
+
+def _awaits(job: TrainingJob | InvalidJob) -> tuple[AwaitedAttempt, ...] | None:
+    """The jobs that make room for this one; None without any, and for a job that takes none of it now."""
+    placement = job.status.placement
+    if placement is None or not placement.awaits or isinstance(job, InvalidJob):
+        return None
+    if job.spec.suspend or job.metadata.deletion_timestamp is not None:
+        return None
+    held = booking(job)
+    return held.awaits if held is not None else None
+
+
+AWAITING = Table[JobKey, tuple[AwaitedAttempt, ...]](_job_key, _awaits)
 
 
 class BlamedEnd(NamedTuple):

@@ -56,6 +56,7 @@ from closeknit.cluster.persistent.table import ObjectKey, Table
 from closeknit.cluster.pods.pod import Lodger, Pod, WirePod, pod
 from closeknit.cluster.store.indexes import (
     ALLOCATIONS,
+    AWAITING,
     BLAMED,
     BOOKINGS,
     CLAIMS,
@@ -235,7 +236,7 @@ KINDS: tuple[Kind, ...] = (
         job_from_builtins,
         lambda job: (job.key.namespace, job.key.name),
         (TrainingJob, InvalidJob),
-        (JOBS, INVALID_JOBS, BOOKINGS, BLAMED),
+        (JOBS, INVALID_JOBS, BOOKINGS, AWAITING, BLAMED),
     ),
     Kind(Stream.CHILD_PODS, "", "v1", "pods", "Pod", True, *_POD, (Pod,), (PODS,), label_selector=JOB_LABEL),
     Kind(

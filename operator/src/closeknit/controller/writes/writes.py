@@ -56,6 +56,7 @@ from closeknit.lifecycle.writes.results import (
     Stopped,
     Unseen,
     changed,
+    is_for_want_of_room_to_come,
     judged,
 )
 
@@ -128,6 +129,8 @@ class Writes:
         for manifest in plan.probes:
             async with self._slots:
                 probed, _ = await self._tried(plan, manifest, is_probe=True)
+            if is_for_want_of_room_to_come(probed, plan.demand):
+                continue
             if told.add(probed) is not Judgement.DONE:
                 return told.results
         if plan.status is not None and told.add(await self._stored(plan)) is not Judgement.DONE:

@@ -12,7 +12,13 @@ from closeknit.lifecycle.attempt.own_pods import is_own, own_claims
 
 def with_own_gpus_free(job: TrainingJob, pods: Sequence[Pod], cluster: Cluster) -> Cluster:
     """The cluster for a job without a booking once its own Pods and their claims are gone; the same object where they
-    hold nothing relevant.
+    hold nothing relevant."""
+    gone = own_pods_gone(job, pods, cluster)
+    return cluster.after(gone) if gone else cluster
+
+
+def own_pods_gone(job: TrainingJob, pods: Sequence[Pod], cluster: Cluster) -> tuple[ObjectChange, ...]:
+    """The end of a job's own Pods and claims, as far as they hold something relevant.
 
     A Pod on a node that is left out anyway does not matter: only that node is concerned by whether it ever goes.
     """
@@ -23,13 +29,9 @@ def with_own_gpus_free(job: TrainingJob, pods: Sequence[Pod], cluster: Cluster) 
     claims = [
         claim for claim in own_claims(job, own, cluster) if (claim.devices or claim.nics) and claim.key not in gone
     ]
-    if not (held or claims):
-        return cluster
-    return cluster.after(
-        (
-            *(ObjectChange(Stream.CHILD_PODS, pod.key, None) for pod in held),
-            *(ObjectChange(Stream.RESOURCE_CLAIMS, claim.key, None) for claim in claims),
-        )
+    return (
+        *(ObjectChange(Stream.CHILD_PODS, pod.key, None) for pod in held),
+        *(ObjectChange(Stream.RESOURCE_CLAIMS, claim.key, None) for claim in claims),
     )
 
 

@@ -405,11 +405,31 @@ def holding(job: StoredJob, now: datetime, shares: Sequence[BookingShare], messa
     )
 
 
+def awaiting(
+    job: StoredJob, now: datetime, placement: PlacementStatus | None, message: str, unknown: str | None = None
+) -> TrainingJobStatus:
+    """Jobs of lower priority make room for it, and it holds what they leave: this placement, or None for the stored
+    one. `unknown` as in `waiting`."""
+    before, reason = job.status.pending, PendingReason.PREEMPTION_PENDING
+    since = before.since if before is not None and before.reason == reason else timestamp(now)
+    return _next(
+        job,
+        now,
+        _accepted(unknown),
+        Observation(ConditionType.PLACED, False, reason, message),
+        *_not_running(job, ConditionReason.NOT_PLACED),
+        *_not_degraded(job),
+        placement=job.status.placement if placement is None else placement,
+        pending=Pending(reason=reason, message=stated(message), since=since),
+    )
+
+
 def suspended(job: TrainingJob, now: datetime, stays: str | None) -> TrainingJobStatus:
     """It holds nothing because the user said so; a booked attempt has ended by it. `stays` is the message about Pods
     that cannot be deleted."""
     changes: dict[str, Any] = {"cost": at_end(job.status, job.spec.gpus, fault_at(job.status, None, now))}
-    if job.status.placement is not None:
+    placement = job.status.placement
+    if placement is not None and not placement.awaits:
         changes = _ended(job, now, EndReason.SUSPENDED, "spec.suspend is true", charged=False)
         changes |= {"attempt": (job.status.attempt or 1) + 1, "restarts": (job.status.restarts or 0) + 1}
     return _next(

@@ -6,11 +6,12 @@ thousandths of a core, of everything else units. What a LimitRange would add is 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from closeknit.cluster.objects.pod_requests import Container, PodResourceSpec, Resources, requests
+from closeknit.cluster.pods.pod import Pod
 from closeknit.launch.gang import Manifest
 
 _COMPUTE = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -32,6 +33,8 @@ class QuotaDemand:
     """Whether its Pods have activeDeadlineSeconds."""
     may_be_counted: bool = False
     """Whether the used amount may include Pods that are being deleted: those of the job's last attempt."""
+    given_back: Mapping[str, int] = field(default_factory=dict)
+    """What Pods of the same namespace still use that make room for it; quotas with a scope are not sure to count it."""
 
     @property
     def is_best_effort(self) -> bool:
@@ -65,6 +68,19 @@ def quota_demand(manifests: Iterable[Manifest], *, may_be_counted: bool) -> Quot
     return QuotaDemand(
         dict(pods), dict(others), spec.get("priorityClassName") or "", deadline is not None, may_be_counted
     )
+
+
+def given_back(pods: Iterable[Pod]) -> dict[str, int]:
+    """What quotas count less once these Pods are gone: their requests, and not their limits, which are not kept."""
+    found: Counter[str] = Counter()
+    for pod in pods:
+        found.update({"pods": 1, "count/pods": 1})
+        for name, amount in pod.requests.items():
+            if name in _COMPUTE or name.startswith(_HUGE_PAGES):
+                found.update({name: amount, f"requests.{name}": amount})
+            elif "/" in name:
+                found[f"requests.{name}"] += amount
+    return dict(found)
 
 
 def _of_pod(spec: Manifest) -> dict[str, int]:

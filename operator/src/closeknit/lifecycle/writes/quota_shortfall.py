@@ -61,6 +61,7 @@ def _of_one(demand: QuotaDemand, quota: Quota) -> Iterator[Shortfall]:
         hard, used = _amount(resource, quota.hard[resource]), _amount(resource, quota.used[resource])
         if hard is None or used is None or (is_of_best_effort and used >= hard):
             continue  # the first Pod shows whether a LimitRange makes it another class before anything runs
+        used -= 0 if quota.scopes else min(used, demand.given_back.get(resource, 0))
         if asked[resource] > max(0, hard - used):
             yield Shortfall(quota.name, resource, asked[resource], hard, used)
 

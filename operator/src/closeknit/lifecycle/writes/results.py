@@ -269,6 +269,17 @@ def judged(result: Result, uid: str) -> Judgement:
             return Judgement.DONE
 
 
+def is_for_want_of_room_to_come(result: Result, demand: QuotaDemand | None) -> bool:
+    """Whether a probe is refused by a quota that the gang fits once those are gone that make room for it."""
+    return (
+        isinstance(result, ChildRefused)
+        and result.denial.failure is DenialKind.FORBIDDEN
+        and "exceeded quota" in result.denial.message
+        and demand is not None
+        and bool(demand.given_back)
+    )
+
+
 def _judged_quotas(demand: QuotaDemand, found: Sequence[Shortfall]) -> Judgement:
     if not found:
         return Judgement.DONE

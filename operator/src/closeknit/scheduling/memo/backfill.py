@@ -18,13 +18,15 @@ from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.book import assumed
+from closeknit.lifecycle.reserved_words import behind_reservation
 from closeknit.lifecycle.status.conditions import moment
+from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.status.pending import traits
-from closeknit.lifecycle.status.reserved_words import behind_reservation
 from closeknit.lifecycle.verdict import Refusal, Reservation, Reserve, Wait, WaitCause
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
 from closeknit.placement.values.placement import Placement
+from closeknit.scheduling.memo.questions import MANY_NODES
 from closeknit.scheduling.queue.entries import (
     BehindKey,
     Case,
@@ -36,13 +38,17 @@ from closeknit.scheduling.queue.entries import (
 )
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.earliest import EarliestFit, earliest_fit
-from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, expected_ends, run_time, silent_jobs
+from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, expected_ends, run_time, silent_jobs, terms_of
 
 # Jobs for which room is searched until one has a reservation: a search may come to nothing.
 TRIED = 3
 # A day's queue is usual where GPUs are short, and half a day is worth idle GPUs to a gang that small jobs pass: from
 # then on it waits as long as the jobs on its GPUs run, and no longer.
 AGED = timedelta(hours=12)
+
+# A search that comes to nothing is the dearest: on many nodes it takes a tenth of a second. The job itself is asked
+# whatever happens meanwhile; only its reservation comes later.
+VAIN_FOR = timedelta(seconds=10)
 
 Ask = Callable[[Cluster], Placement | None]
 """Where a job would go in this cluster; None where it does not fit."""
@@ -59,6 +65,8 @@ class Backfill:
         """All that `current` has been on this walk: another placement where somebody passed."""
         self.behind: dict[BehindKey, WaitBehind] = {}
         """Jobs that fit and wait, as far as their shape and declaration tell."""
+        self.terms = last.terms
+        """What the jobs say of their ends."""
         self.wake_at: datetime | None = None
         """When a reservation may change though nothing has changed."""
         self._last = last
@@ -82,7 +90,8 @@ class Backfill:
         """Reserves room for a job that does not fit into `alone`, the room without its own Pods, if it is the first."""
         if not self._is_wanted(refusal):
             return
-        ends = expected_ends(alone, self._now)
+        self.terms = terms_of(alone, self._now, self.terms)
+        ends = expected_ends(alone, self._now, self.terms)
         aged_at = self._aged_at(case.job)
         is_aged = aged_at is not None and aged_at <= self._now
         search = self._search(shape, alone, ends, is_aged=is_aged)
@@ -137,6 +146,11 @@ class Backfill:
         if self.current is not None and not self._ends_before(job.spec, self.current):
             self._booked.append(assumed(job, answer))
 
+    def withdraw(self, job: JobKey) -> None:
+        """Others make room for the job: nothing is kept for it any more."""
+        if self.current is not None and self.current.job == job:
+            self.current = self._future = None
+
     def reserved(self, entries: list[QueueEntry]) -> list[QueueEntry]:
         """The entries of the walk, with the reservation as the verdict on its job."""
         kept = None if self.current is None else self.current.job
@@ -161,6 +175,9 @@ class Backfill:
         self, shape: RequestShape, alone: Cluster, ends: tuple[ExpectedEnd, ...], *, is_aged: bool
     ) -> RoomSearch:
         for known in self._last.searches:
+            if known.shape is shape and known.is_aged == is_aged and self._is_vain(known, len(alone.nodes)):
+                self.wake_at = min(filter(None, (self.wake_at, known.at + VAIN_FOR)))
+                return known
             is_same = known.shape is shape and known.is_aged == is_aged and known.ends == ends
             if is_same and known.cluster.nodes is alone.nodes and known.cluster.joins_like(alone):
                 return known
@@ -169,7 +186,11 @@ class Backfill:
             order += [[job] for job in silent_jobs(alone, self._now, ends)]
         asked = replace(shape.request, patient_level=None)
         found = earliest_fit(alone, asked, order, self._tables) if order else None
-        return RoomSearch(alone, shape, ends, is_aged, found)
+        return RoomSearch(alone, shape, ends, is_aged, found, self._now)
+
+    def _is_vain(self, known: RoomSearch, nodes: int) -> bool:
+        """Whether a search on so many nodes that found nothing a moment ago is not made again."""
+        return nodes > MANY_NODES and known.found is None and is_between(known.at, self._now, known.at + VAIN_FOR)
 
     def _keep(self, found: Reservation) -> None:
         """The reservation from now on; the last decision's own object where it is the same."""

@@ -7,6 +7,8 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.verdict import Wait
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import can_place, place
+from closeknit.placement.refusals.ideal import could_place
+from closeknit.placement.refusals.refusal import unknown
 from closeknit.placement.replacement import Replacement, replacement
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
@@ -119,6 +121,14 @@ class Questions:
         """The placement of this request, outside of the budget; None where it does not fit."""
         found = place(cluster, asked, self._tables) if can_place(cluster, asked, self._tables) else None
         return found if isinstance(found, Placement) else None
+
+    def can_place(self, asked: Request, cluster: Cluster) -> bool:
+        """Whether this request fits, outside of the budget."""
+        return can_place(cluster, asked, self._tables)
+
+    def could_place(self, asked: Request, cluster: Cluster) -> bool:
+        """Whether this request fits into an empty, healthy copy of the cluster, outside of the budget."""
+        return unknown(cluster, asked) is None and could_place(cluster, asked, self._tables)
 
     def replaced(self, asked: Request, shares: Sequence[BookingShare], cluster: Cluster) -> Replacement:
         """What there is in place of the lost shares of a gang, outside of the budget."""

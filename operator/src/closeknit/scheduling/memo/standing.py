@@ -24,6 +24,7 @@ from closeknit.scheduling.queue.entries import (
     queue_place,
 )
 from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.victims.preemptions import Preemptions
 
 
 class Standing:
@@ -38,18 +39,18 @@ class Standing:
         memory: Memory,
         now: datetime,
         questions: Questions,
-        backfill: Backfill,
+        rooms: tuple[Backfill, Preemptions],
         *,
         scene: Cluster,
         is_crowded: Callable[[TrainingJob], bool],
         beyond: Mapping[JobKey, str],
     ) -> None:
-        """`beyond`: `TemplateMemory.beyond` of now."""
+        """`rooms`: what is kept for a job, and what others make for one. `beyond`: `TemplateMemory.beyond` of now."""
         self._cluster = cluster
         self._memory = memory
         self._now = now
         self._questions = questions
-        self._backfill = backfill
+        self._backfill, self._preemptions = rooms
         self._is_crowded = is_crowded
         self._last = last = questions.last
         self._scene = scene
@@ -73,6 +74,8 @@ class Standing:
         are_same, volumes_are_same, giving_way = self._are_pods_same, self._are_volumes_same, self._last.giving_way
         has_freed, moved = room.freed is not self._scene, self._moved
         backfill, refusal, known_wait = self._backfill, self._questions.refusal, self._backfill.known_wait
+        preemptions = self._preemptions
+        holders, awaited, may_search = preemptions.holders, preemptions.by_victim, preemptions.may_search
         for known in self._queue:
             if not isinstance(known, QueueEntry):
                 return known
@@ -95,7 +98,7 @@ class Standing:
                 and (volumes_are_same or self._has_same_volumes(known))
                 and (are_same or (pods := pods_of(key, ())) is known.pods or pods == known.pods)
             )
-            if not is_same:
+            if not is_same or (awaited and key in awaited):
                 return self._case(key, known.job, known.place)
             is_answered = known.is_settled and (
                 shape is None
@@ -104,6 +107,8 @@ class Standing:
             )
             if backfill.current is None and known.is_refused and backfill.is_wanted(known):
                 return known
+            if known.holders is not None and known.holders is not holders and may_search(known.place):
+                return known  # others hold GPUs now, who may make room for it
             if is_answered or (known.scene is not None and known.scene is room.scene and self._are_views_same):
                 passed.append(known)
             else:
@@ -172,4 +177,5 @@ def noted(case: Case, outcome: Outcome) -> QueueEntry:
         outcome.until,
         outcome.is_settled,
         outcome.scene,
+        outcome.holders,
     )

@@ -65,8 +65,7 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
         has_left = bool(case.pods or room.cluster.claims_of(case.key))
         scene = None if alone is room.cluster else room.scene
         return Outcome(answer, shape, until=again, is_settled=not (has_left or away.until), scene=scene)
-    answer = _in_one(shape.request, answer, case.volumes.choices, alone, walk)
-    answer = _past_lemons(shape.request, answer, case.volumes.choices, alone, walk)
+    answer = chosen(shape.request, answer, case.volumes.choices, alone, walk)
     ask = partial(_asked_elsewhere, shape.request, case.volumes.choices, walk, is_kept_whole=is_kept_whole)
     passing = walk.backfill.passing(job, answer, alone, ask)
     if passing is None:
@@ -77,7 +76,7 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
         if alone is room.cluster:
             questions.left_free(shape, room)
         return Outcome(Wait(refusal), shape, until=refusal.until, is_settled=False)
-    if (cannot := _cannot_be_made(case, answer, shape, again, room)) is not None:
+    if (cannot := cannot_be_made(case, answer, shape, again, room)) is not None:
         return cannot
     answer = walk.backfill.without_spares_there(job, with_spares(job, answer, shape.request, alone, walk))
     walk.backfill.note(job, answer)
@@ -112,6 +111,11 @@ def _put_off(
         if refusal is not None and (is_fitting or refusal.reason is not None):
             return Outcome(Wait(refusal), shape, until=refusal.until, is_settled=False)
     return None if may_be_asked else questions.not_asked(shape)
+
+
+def chosen(asked: Request, answer: Placement, choices: Sequence[NodeAffinity], alone: Cluster, walk: Walk) -> Placement:
+    """The placement, or another one that is better for what placement does not look at: volumes and lemons."""
+    return _past_lemons(asked, _in_one(asked, answer, choices, alone, walk), choices, alone, walk)
 
 
 def _in_one(
@@ -155,7 +159,7 @@ def _asked_elsewhere(
     found = walk.questions.placed(asked, cluster)
     if found is None or (is_kept_whole and len(found.shares) > 1):
         return None
-    found = _past_lemons(asked, _in_one(asked, found, choices, cluster, walk), choices, cluster, walk)
+    found = chosen(asked, found, choices, cluster, walk)
     return found if _has_one(found, choices, cluster) else None
 
 
@@ -166,7 +170,7 @@ def _answer(case: Case, room: Room, walk: Walk, shape: RequestShape, alone: Clus
     return walk.questions.answer_alone(shape, alone, case)
 
 
-def _cannot_be_made(
+def cannot_be_made(
     case: Case, placement: Placement, shape: RequestShape, again: datetime | None, room: Room
 ) -> Outcome | None:
     """The obstacle that keeps a fitting gang from being made or started; None where none is known. `again` is when it

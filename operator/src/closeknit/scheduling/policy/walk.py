@@ -15,6 +15,7 @@ from closeknit.scheduling.policy.patience import Patience
 from closeknit.scheduling.policy.probation import Probation
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.victims.preemptions import Preemptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Walk:
     probation: Probation
     crowd: Crowd
     lemons: LastNodes
+    preemptions: Preemptions
     backfill: Backfill
     beyond: Mapping[JobKey, str]
     """Jobs whose templates are not kept, with the message."""

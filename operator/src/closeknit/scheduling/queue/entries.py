@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
+from closeknit.cluster.booking.booking import Booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.job_volumes import Volumes
 from closeknit.cluster.pods.pod import Pod
@@ -19,7 +20,7 @@ from closeknit.lifecycle.writes.answers import Answers
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.earliest import EarliestFit
-from closeknit.scheduling.reservation.expected_ends import ExpectedEnd
+from closeknit.scheduling.reservation.expected_ends import EndTerms, ExpectedEnd
 
 QueuePlace = tuple[int, bool, str, str, str]
 """Sorts as the queue: highest priority first, then age, namespace and name."""
@@ -35,6 +36,20 @@ def queue_place(cluster: Cluster, job: TrainingJob) -> QueuePlace:
     """
     created = job.metadata.creation_timestamp
     return -cluster.priority(job), created is None, created or "", job.key.namespace, job.key.name
+
+
+class GpuHolder(NamedTuple):
+    """A job that holds GPUs."""
+
+    key: JobKey
+    priority: int
+    booking: Booking
+
+
+Holders = tuple[GpuHolder, ...]
+"""All of them; the same object as long as they, their priorities and what they hold are the same."""
+UNSEARCHED: Holders = ()
+"""In place of the holders of whom no one could make room: that was not looked for yet."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +91,8 @@ class QueueEntry(Case):
     """Whether the verdict depends only on these fields, or on the answer to its shape."""
     scene: Cluster | None = None
     """The cluster for which only this job was refused: its old Pods were counted as gone, or its Pods are too large."""
+    holders: Holders | None = None
+    """The holders of GPUs of whom no one could make room for it; None where it does not depend on them."""
 
     @property
     def known(self) -> "QueueEntry":
@@ -105,6 +122,7 @@ class QueueEntry(Case):
             and self.until == other.until
             and self.is_settled == other.is_settled
             and self.scene is other.scene
+            and self.holders is other.holders
         )
 
     def says_like(self, other: "QueueEntry") -> bool:
@@ -118,7 +136,7 @@ class QueueEntry(Case):
 class Outcome:
     """A policy's result for one job; `room` is left for the next one, None where it is the same."""
 
-    __slots__ = ("is_settled", "room", "scene", "shape", "until", "verdict")
+    __slots__ = ("holders", "is_settled", "room", "scene", "shape", "until", "verdict")
 
     def __init__(
         self,
@@ -129,7 +147,9 @@ class Outcome:
         is_settled: bool = True,
         scene: Cluster | None = None,
         room: Room | None = None,
+        holders: Holders | None = None,
     ) -> None:
+        self.holders = holders
         self.room = room
         self.verdict = verdict
         self.shape = shape
@@ -143,6 +163,7 @@ class Outcome:
             (self.verdict is known.verdict or self.verdict == known.verdict)
             and self.is_settled == known.is_settled
             and self.scene is known.scene
+            and self.holders is known.holders
             and self.shape is known.shape
             and self.until == known.until
         )
@@ -171,6 +192,7 @@ class RoomSearch:
     is_aged: bool
     """Whether the job has waited so long that room is kept for it also where nothing says when it comes free."""
     found: EarliestFit | None
+    at: datetime
 
 
 BehindKey = tuple[RequestShape, str, str | None, int | None]
@@ -233,9 +255,13 @@ class Schedule(Mapping[JobKey, Verdict]):
     """In the order of their messages, the oldest first."""
     reservations: tuple[Reservation, ...] = ()
     """What is kept for the first job that waits for room; before it, what was on the way of the walk."""
+    reservation_until: datetime | None = None
+    """When it may change though nothing has changed."""
     searches: tuple[RoomSearch, ...] = ()
     """For the room of the first jobs that wait for some."""
     behind: Mapping[BehindKey, WaitBehind] = field(default_factory=dict)
+    terms: Mapping[JobKey, EndTerms] = field(default_factory=dict)
+    """What jobs say of their ends; none where nobody waited for room."""
     renewed_at: datetime | None = None
     """When old words were last renewed."""
     templates: TemplateMemory = NOTHING_WAITS
@@ -243,6 +269,10 @@ class Schedule(Mapping[JobKey, Verdict]):
     """Jobs whose templates must be read first, in queue order."""
     came_to: Mapping[str, QueuePlace] = field(default_factory=dict)
     """The last job with a question, for each namespace with more jobs than its ration."""
+    holders: Holders | None = None
+    """Where jobs differ in priority."""
+    preempted_to: QueuePlace | None = None
+    """The last job for which victims were looked for in turn, where others behind it were not looked at."""
     wake_at: datetime | None = None
     """When a verdict, or its message, may change though nothing has changed."""
 

@@ -7,7 +7,7 @@ D. Feitelson, "Backfilling using system-generated predictions rather than user r
 extend predictions in growing steps, too.)
 """
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -16,7 +16,6 @@ from closeknit.api.objects import TrainingJob
 from closeknit.api.text.quantity import duration_s
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.cluster import Cluster
-from closeknit.lifecycle.attempt.own_pods import children
 from closeknit.lifecycle.status.conditions import found, moment
 from closeknit.lifecycle.status.pauses import LINGERS_AFTER
 from closeknit.lifecycle.status.statuses import is_finished
@@ -47,27 +46,49 @@ def run_time(spec: TrainingJobSpec) -> timedelta | None:
     return min(said, default=None)
 
 
-def expected_end(job: TrainingJob, now: datetime) -> ExpectedEnd | None:
-    """When a job that holds GPUs is expected to end; None where nothing says so.
+class EndTerms(NamedTuple):
+    """What a job's own object says of its end, whenever it is read."""
+
+    job: TrainingJob
+    declared: datetime | None = None
+    """Its end as declared."""
+    step: timedelta = SHORTEST
+    """How much later it is expected to end where it is late, at first."""
+    due: datetime | None = None
+    """When its deadline ends it."""
+    is_leaving: bool = False
+    """Whether it is over, suspended or being deleted: its Pods are on their way."""
+
+    def end(self, now: datetime) -> ExpectedEnd | None:
+        """When a job that holds GPUs is expected to end; None where nothing says so."""
+        at, is_late = self.declared, self.declared is not None and self.declared <= now
+        if at is not None and is_late:
+            at = _extended(at, self.step, now)
+        if self.due is not None and self.due > now and (at is None or self.due < at):
+            return ExpectedEnd(self.due, self.job.key)
+        return None if at is None else ExpectedEnd(at, self.job.key, is_late)
+
+
+def end_terms(job: TrainingJob, now: datetime) -> EndTerms:
+    """The terms of a job; of one that gets its GPUs in this decision from now on.
 
     What it trained before a restart counts: it goes on from its last checkpoint. A deadline ends it by force, so that
     nobody is late by it.
     """
     spec, status = job.spec, job.status
-    at, is_late = None, False
+    if _is_leaving(job):
+        return EndTerms(job, is_leaving=True)
+    if status.placement is None or (spec.expected_duration is None and spec.active_deadline_seconds is None):
+        return EndTerms(job)
+    declared, step, due = None, SHORTEST, None
     if spec.expected_duration is not None:
-        declared = max(_length(spec.expected_duration), SHORTEST)
+        length = max(_length(spec.expected_duration), SHORTEST)
         trained = timedelta(seconds=status.cost.trained_seconds if status.cost is not None else 0)
-        at = begun(job, now) + max(declared - trained, timedelta())
-        is_late = at <= now
-        if is_late:
-            at = _extended(at, max(declared / _STEPS, SHORTEST), now)
+        declared, step = begun(job, now) + max(length - trained, timedelta()), max(length / _STEPS, SHORTEST)
     if spec.active_deadline_seconds is not None:
         since = moment(status.start_time) if status.start_time is not None else _whole(now)
         due = since + timedelta(seconds=spec.active_deadline_seconds)
-        if due > now and (at is None or due < at):
-            return ExpectedEnd(due, job.key)
-    return None if at is None else ExpectedEnd(at, job.key, is_late)
+    return EndTerms(job, declared, step, due)
 
 
 def begun(job: TrainingJob, now: datetime) -> datetime:
@@ -81,9 +102,27 @@ def begun(job: TrainingJob, now: datetime) -> datetime:
     return min(max(since, default=_whole(now)), _whole(now))
 
 
-def expected_ends(cluster: Cluster, now: datetime) -> tuple[ExpectedEnd, ...]:
+def terms_of(cluster: Cluster, now: datetime, known: Mapping[JobKey, EndTerms]) -> dict[JobKey, EndTerms]:
+    """The terms of all jobs; `known` has those of the decision before."""
+    return {
+        key: before if (before := known.get(key)) is not None and before.job is job else end_terms(job, now)
+        for key, job in cluster.jobs.items()
+    }
+
+
+def expected_ends(cluster: Cluster, now: datetime, terms: Mapping[JobKey, EndTerms]) -> tuple[ExpectedEnd, ...]:
     """Of all jobs that hold GPUs and say how long, and of those whose Pods are going; soonest first."""
-    return tuple(sorted((*_declared(cluster, now), *_leaving(cluster, now))))
+    found = []
+    for key, said in terms.items():
+        if said.is_leaving:
+            end = _going(key, cluster, now)
+        elif (said.declared is None and said.due is None) or cluster.booking_of(key) is None:
+            continue
+        else:
+            end = said.end(now)
+        if end is not None:
+            found.append(end)
+    return tuple(sorted(found))
 
 
 def silent_jobs(cluster: Cluster, now: datetime, known: tuple[ExpectedEnd, ...]) -> tuple[JobKey, ...]:
@@ -97,26 +136,19 @@ def silent_jobs(cluster: Cluster, now: datetime, known: tuple[ExpectedEnd, ...])
     return tuple(key for _, key in sorted(silent))
 
 
-def _declared(cluster: Cluster, now: datetime) -> Iterator[ExpectedEnd]:
-    for key, job in cluster.jobs.items():
-        if job.status.placement is None or cluster.booking_of(key) is None or _is_leaving(job):
-            continue
-        if (end := expected_end(job, now)) is not None:
-            yield end
-
-
-def _leaving(cluster: Cluster, now: datetime) -> Iterator[ExpectedEnd]:
-    """Jobs that are over, suspended or being deleted, and whose Pods still hold something. One that waits again may
-    get its own GPUs back, and one whose Pods stay longer than they may is stuck: nothing tells when either leaves."""
-    for key, pods in cluster.pods_by_job.items():
-        job = cluster.jobs.get(key)
-        if job is None or not _is_leaving(job) or not any(pod.is_live for pod in pods):
-            continue
-        told = (job.metadata.deletion_timestamp, *(pod.deletion_timestamp for pod in children(job, cluster).live))
-        going = [moment(each) for each in told if each is not None]
-        going += [moment(each.ended) + _GRACE for each in job.status.attempts[-1:]]
-        if going and (at := max(going) + LINGERS_AFTER) > now:
-            yield ExpectedEnd(at, key)
+def _going(key: JobKey, cluster: Cluster, now: datetime) -> ExpectedEnd | None:
+    """When the Pods of a job that is over, suspended or being deleted are gone, where they still hold something. One
+    whose Pods stay longer than they may is stuck, and nothing tells when it leaves; one that waits again may get its
+    own GPUs back."""
+    live = [pod for pod in cluster.pods_of(key) if pod.is_live]
+    if not live:
+        return None
+    job = cluster.jobs[key]
+    told = (job.metadata.deletion_timestamp, *(pod.deletion_timestamp for pod in live))
+    going = [moment(each) for each in told if each is not None]
+    going += [moment(each.ended) + _GRACE for each in job.status.attempts[-1:]]
+    at = max(going, default=now) + LINGERS_AFTER
+    return ExpectedEnd(at, key) if going and at > now else None
 
 
 def _is_leaving(job: TrainingJob) -> bool:

@@ -1,0 +1,27 @@
+"""The wait of a job for the Pods of those that make room for it."""
+
+from collections.abc import Sequence
+
+from closeknit.api.names import PendingReason
+from closeknit.cluster.booking.booking import AwaitedAttempt
+from closeknit.lifecycle.attempt.subject import Subject, seconds_until
+from closeknit.lifecycle.book import reserve
+from closeknit.lifecycle.status import statuses
+from closeknit.lifecycle.status.conditions import stated
+from closeknit.lifecycle.status.pauses import is_between
+from closeknit.lifecycle.writes.answers import TOLD_AGAIN
+from closeknit.lifecycle.writes.plan import Plan
+from closeknit.placement.values.placement import Placement
+
+
+def await_room(subject: Subject, awaited: Sequence[AwaitedAttempt], message: str, placement: Placement | None) -> Plan:
+    """The booking of what it is to have, once; then the words about what it waits for, at most once a minute."""
+    if placement is not None:
+        return reserve(subject, placement, awaited, message)
+    told, told_at, now = subject.job.status.pending, subject.answers.told_at, subject.now
+    is_told = told is not None and told.reason == PendingReason.PREEMPTION_PENDING
+    if is_told and told is not None and told.message == stated(message):
+        return subject.nothing()
+    if is_told and told_at is not None and is_between(told_at, now, told_at + TOLD_AGAIN):
+        return subject.plan(wake_after_s=seconds_until(told_at + TOLD_AGAIN, now))
+    return subject.plan(statuses.awaiting(subject.job, now, None, message))

@@ -1,0 +1,28 @@
+"""The end of an attempt that makes room for a job of higher priority."""
+
+from closeknit.api.names import EndReason, EventAction, JobKey, service_name
+from closeknit.lifecycle.attempt.attempt import Attempt
+from closeknit.lifecycle.attempt.remains import remains
+from closeknit.lifecycle.attempt.subject import deletions
+from closeknit.lifecycle.health.ending import succeeded
+from closeknit.lifecycle.status import statuses
+from closeknit.lifecycle.writes.plan import Delete, Plan
+
+
+def evict(attempt: Attempt, by: JobKey) -> Plan:
+    """The attempt ends, uncharged: its Pods get their grace period, and the job waits again with its age. One that is
+    over already is over."""
+    if attempt.is_over:
+        return succeeded(attempt)
+    subject = attempt.subject
+    message = (
+        f"makes room for {by}, which has a higher priority; the job keeps its age, is not charged for this, and starts "
+        "again as soon as there is room for it"
+    )
+    status = statuses.restarting(subject.job, subject.now, EndReason.PREEMPTED, message, again=None)
+    foreign = deletions(attempt.replaced)
+    gone = {each.name for each in foreign}
+    left = (each for each in remains(subject, subject.attempt, ended=subject.now).actions if each.name not in gone)
+    service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
+    notice = subject.notice(EndReason.PREEMPTED, message, action=EventAction.PREEMPT, warning=True)
+    return subject.plan(status, actions=(*foreign, *left, service), notice=notice)

@@ -1,0 +1,132 @@
+"""Jobs that others make room for, and these others: what follows once that is stored."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from closeknit.api.names import JobKey, PendingReason
+from closeknit.api.trainingjob_status import MAX_AWAITED
+from closeknit.cluster.booking.booking import AwaitedAttempt, Booking
+from closeknit.cluster.cluster import Cluster
+from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
+from closeknit.lifecycle.book import assumed
+from closeknit.lifecycle.swap.kept_shares import fitness
+from closeknit.lifecycle.verdict import Await, Book, Evict, Refusal, Wait, WaitCause
+from closeknit.placement.values.placement import Placement
+from closeknit.placement.values.request import NOBODY, request
+from closeknit.scheduling.policy.admit import cannot_be_made
+from closeknit.scheduling.policy.spares import with_spares
+from closeknit.scheduling.policy.walk import Walk
+from closeknit.scheduling.preemption.made_room import alone, made_room, placed
+from closeknit.scheduling.preemption.words import holds, remaining, room_words, words_now
+from closeknit.scheduling.queue.entries import Case, Outcome
+from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.victims.victim import leaving, unbooked, victims
+
+_GIVEN_BACK = (
+    "the room that others made for it is no more, or less than it needs; it has given back what it held of that, and "
+    "waits for room"
+)
+
+
+def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
+    """The verdict on a job that others make room for."""
+    held = room.cluster.booking_of(case.key)
+    if held is None or not held.awaits:
+        return None
+    if case.key in walk.memory.busy:  # nothing is done about it yet
+        return Outcome(Await(held.awaits, words_now(held.awaits, room.cluster)), is_settled=False)
+    job, now = case.job, walk.now
+    away = avoided_nodes(job, room.cluster, now)
+    asked = replace(request(NOBODY, job.spec, case.volumes.required), avoided=away.nodes)
+    free = room.cluster.with_job(unbooked(job))
+    there = alone(case, free, walk)
+    if (answer := placed(case, asked, there, walk)) is not None:
+        if (cannot := cannot_be_made(case, answer, walk.questions.shape(asked), None, room)) is not None:
+            cannot.room, cannot.is_settled, cannot.scene = room.more(free), False, None
+            return cannot
+        answer = with_spares(job, answer, asked, there, walk)
+        return Outcome(
+            Book(answer), is_settled=False, room=_after(held, answer, room, free.with_job(assumed(job, answer)))
+        )
+    stay = _standing(held.awaits, case, room.cluster)
+    settled = walk.preemptions.settled(free)
+    if any(holds(each, free) for each in stay):  # who has not ended yet goes only if that is still needed
+        found = placed(case, asked, settled.without(away.devices), walk)
+        if found is not None:
+            ended = tuple(each for each in stay if not holds(each, free))
+            return _holding(case, found, ended, room, free) if ended else _given_back(room, free)
+    soon = settled.after(tuple(leaving(settled, stay)))
+    is_fit = fitness(job, soon, now, away)
+    if _are_there(stay, room.cluster) and all(map(is_fit, held.shares)):
+        return Outcome(Await(held.awaits, words_now(held.awaits, room.cluster)), is_settled=False)
+    found = placed(case, asked, soon.without(away.devices), walk)
+    if found is None and room.cluster.may_preempt(job):  # its place is no more, and what the others leave is not enough
+        others = victims(free, room.cluster.priority(job), now)
+        made = made_room(case, asked, away, soon, [each for each in others if each.awaited not in stay], walk)
+        if made is not None:
+            found, stay = made.placement, (*stay, *(victim.awaited for victim in made.victims))
+    if found is None or not stay or len(stay) > MAX_AWAITED:
+        return _given_back(room, free)
+    return _holding(case, found, stay, room, free)
+
+
+def _holding(
+    case: Case, placement: Placement, awaited: tuple[AwaitedAttempt, ...], room: Room, free: Cluster
+) -> Outcome:
+    """It holds this instead of what it held. `free` is the cluster without that."""
+    cluster = free.with_job(assumed(case.job, placement, awaited))
+    held = room.cluster.booking_of(case.key)
+    after = _after(held, placement, room, cluster)
+    return Outcome(Await(awaited, room_words(awaited), placement), is_settled=False, room=after)
+
+
+def _after(held: Booking | None, placement: Placement, room: Room, cluster: Cluster) -> Room:
+    """The room once a job has this in place of what it held: nothing comes free where that is the same."""
+    before = {(share.node, share.gpus) for share in held.shares if share.server is None} if held is not None else set()
+    is_same = before <= {(share.node, share.gpus) for share in placement.shares}
+    return room.less(cluster) if is_same else room.more(cluster)
+
+
+def _given_back(room: Room, free: Cluster) -> Outcome:
+    """It holds nothing any more, and is looked at as any other job once that is stored."""
+    refusal = Refusal(WaitCause.NO_FIT, PendingReason.INSUFFICIENT_GPUS, _GIVEN_BACK)
+    return Outcome(Wait(refusal), is_settled=False, room=room.more(free))
+
+
+def evicted(case: Case, room: Room, walk: Walk) -> Outcome | None:
+    """The end of a job that makes room, once that is stored for whom, and while that one still waits for it."""
+    found = walk.preemptions.by_victim.get(case.key)
+    held = room.cluster.booking_of(case.key)
+    if found is None or held is None:
+        return None
+    by, awaited = found
+    if (held.uid, held.attempt) != (awaited.uid, awaited.attempt):
+        return None
+    if not _is_awaited(awaited, by, room.cluster) or not _may_end(case.key, by, room.cluster):
+        return None
+    return Outcome(Evict(held, by), is_settled=False)
+
+
+def _is_awaited(awaited: AwaitedAttempt, by: JobKey, cluster: Cluster) -> bool:
+    """Whether the other job still waits for this after its own verdict of this walk."""
+    return awaited in cluster.awaiting.get(by, ())
+
+
+def _may_end(victim: JobKey, by: JobKey, cluster: Cluster) -> bool:
+    """Whether the one still has a lower priority than the other: classes may have come and gone."""
+    job, other = cluster.jobs[victim], cluster.jobs[by]
+    return cluster.may_preempt(other) and cluster.priority(job) < cluster.priority(other)
+
+
+def _standing(awaited: Sequence[AwaitedAttempt], case: Case, cluster: Cluster) -> tuple[AwaitedAttempt, ...]:
+    """Those of these that are gone, or will go."""
+    return tuple(
+        each
+        for each in awaited
+        if not holds(each, cluster) or (each.job in cluster.jobs and _may_end(each.job, case.key, cluster))
+    )
+
+
+def _are_there(awaited: Sequence[AwaitedAttempt], cluster: Cluster) -> bool:
+    """Whether one of them still holds something."""
+    return any(holds(each, cluster) or remaining(each, cluster) for each in awaited)

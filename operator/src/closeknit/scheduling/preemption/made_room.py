@@ -1,0 +1,44 @@
+"""The room that others make for a job: its placement without them, and who they are."""
+
+from collections.abc import Sequence
+
+from closeknit.api.trainingjob_status import MAX_AWAITED
+from closeknit.cluster.cluster import Cluster
+from closeknit.lifecycle.attempt.avoided_nodes import AvoidedNodes, avoided_nodes
+from closeknit.lifecycle.attempt.own_gpus import with_own_gpus_free
+from closeknit.placement.values.placement import Placement
+from closeknit.placement.values.request import Request
+from closeknit.scheduling.policy.admit import chosen
+from closeknit.scheduling.policy.walk import Walk
+from closeknit.scheduling.queue.entries import Case
+from closeknit.scheduling.victims.victim import Victim, gone
+from closeknit.scheduling.victims.victim_search import Ground, MadeRoom, make_room
+
+
+def alone(case: Case, cluster: Cluster, walk: Walk) -> Cluster:
+    """The cluster without the job's own older Pods, and without devices that it avoids."""
+    away = avoided_nodes(case.job, cluster, walk.now)
+    return with_own_gpus_free(case.job, case.pods, cluster).without(away.devices)
+
+
+def placed(case: Case, asked: Request, cluster: Cluster, walk: Walk) -> Placement | None:
+    """The gang's placement in this cluster; None where it does not fit."""
+    found = walk.questions.placed(asked, cluster)
+    return None if found is None else chosen(asked, found, case.volumes.choices, cluster, walk)
+
+
+def made_room(
+    case: Case, asked: Request, away: AvoidedNodes, soon: Cluster, there: Sequence[Victim], walk: Walk
+) -> MadeRoom | None:
+    """Who has to go, of these. `soon` is the cluster once all are gone that go anyway."""
+
+    def without(some: Sequence[Victim]) -> Cluster:
+        changes = (each for victim in some for each in gone(soon, victim.job))
+        return soon.after(tuple(changes)).without(away.devices)
+
+    def can_place(cluster: Cluster) -> bool:
+        return walk.questions.can_place(asked, cluster)
+
+    ground = Ground(soon, without, lambda cluster: placed(case, asked, cluster, walk), can_place)
+    made = make_room(ground, asked, there) if there else None
+    return None if made is None or len(made.victims) > MAX_AWAITED else made

@@ -1,0 +1,127 @@
+"""What backfill promises, on random queues over a virtual clock."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from closeknit.api.trainingjob import TrainingJobSpec
+from closeknit.cluster.cluster import build
+from closeknit.cluster.store.kinds import from_document
+from closeknit.placement.gang.cache import Tables
+from closeknit.scheduling.memo import backfill
+from closeknit.scheduling.memo.memory import Memory
+from closeknit.scheduling.schedule import schedule
+from closeknit.simulation.operated import Operated
+from closeknit.simulation.replay import replay
+from closeknit.simulation.submission import Submission
+from scenarios.manifests import Manifest, booked, cluster_topology, condition, node, node_topology, training_job
+from scenarios.story import NOW
+from scenarios.traces import BEGINS, cluster, spec
+
+AGED_S = 300
+STREAM_S = 2000
+MAX_RUN_S = 400
+
+
+def declared(gpus: int, length_s: int | None, **topology: object) -> TrainingJobSpec:
+    made = spec(gpus, **topology)
+    return made.model_copy(update={"expected_duration": None if length_s is None else f"{length_s}s"})
+
+
+@st.composite
+def honest(draw: st.DrawFn) -> list[Submission]:
+    """Jobs that run exactly as long as they declare."""
+    jobs, at_s = [], 0
+    for number in range(draw(st.integers(4, 14))):
+        at_s += draw(st.sampled_from((0, 0, 7, 61, 200)))
+        run_s = draw(st.sampled_from((60, 90, 300, 301, 1000)))
+        gpus = draw(st.sampled_from((1, 4, 8, 8, 16, 24)))
+        jobs.append(Submission(number, at_s, run_s, declared(gpus, run_s)))
+    return jobs
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(honest())
+def test_nobody_who_passes_delays_the_reservation(jobs: Sequence[Submission]) -> None:
+    queue = Operated(cluster("r1", "r1", "r2"), BEGINS)
+    said: dict[int, float] = {}
+    for moment in replay(jobs, queue):
+        for job in moment.began:
+            assert moment.now_s <= said.get(job.number, moment.now_s)
+        if queue.reserved is not None:
+            job, reservation = queue.reserved
+            assert reservation.at is not None
+            assert reservation.at > BEGINS + timedelta(seconds=moment.now_s)
+            at_s = (reservation.at - BEGINS).total_seconds()
+            assert at_s <= said.get(job.number, at_s), "what was said is never put off"
+            said[job.number] = at_s
+
+
+@st.composite
+def stream(draw: st.DrawFn) -> list[Submission]:
+    """A large job on a full cluster, and small ones that come without end and declare what they like."""
+    lengths, at_s = st.integers(60, MAX_RUN_S), 0
+    jobs = [Submission(number, 0, draw(lengths), declared(8, None)) for number in range(2)]
+    jobs.append(Submission(2, 1, 100, declared(24, None)))
+    pattern = draw(st.lists(st.tuples(lengths, st.sampled_from((None, 1, 60, 300, 40_000))), min_size=3, max_size=8))
+    while at_s < STREAM_S:
+        run_s, said_s = pattern[len(jobs) % len(pattern)]
+        jobs.append(Submission(len(jobs), at_s, run_s, declared(8, said_s)))
+        at_s += 40
+    return jobs
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(stream())
+def test_no_large_job_starves_behind_small_ones_whatever_they_declare(jobs: Sequence[Submission]) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(backfill, "AGED", timedelta(seconds=AGED_S))
+        queue = Operated(cluster("r1", "r1", "r2"), BEGINS)
+        began = {job.number: moment.now_s for moment in replay(jobs, queue) for job in moment.began}
+    assert began[2] <= AGED_S + 3 * MAX_RUN_S
+
+
+def test_it_would_starve_without_a_reservation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the property above can fail."""
+    monkeypatch.setattr(backfill, "TRIED", 0)
+    jobs = [Submission(0, 0, 100, declared(8, None)), Submission(1, 1, 100, declared(24, None))]
+    jobs += [Submission(number, 20 * number, 100, declared(8, None)) for number in range(2, STREAM_S // 20)]
+    began = {
+        job.number: moment.now_s
+        for moment in replay(jobs, Operated(cluster("r1", "r1", "r2"), BEGINS))
+        for job in moment.began
+    }
+    assert began[1] > STREAM_S
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_equal_inputs_give_equal_decisions(chance: Random) -> None:
+    """Whatever the order in which the objects came."""
+    objects = [each for each in map(from_document, full_queue()) if each is not None]
+    first = schedule(build(objects), Tables(), Memory(), NOW)
+    chance.shuffle(objects)
+    second = schedule(build(objects), Tables(), Memory(), NOW)
+    assert list(map(repr, first.items())) == list(map(repr, second.items()))
+    assert first.reservations == second.reservations != ()
+    assert {entry.key.name for entry in first.entries if entry.is_behind} == {"late"}
+
+
+def full_queue() -> list[Manifest]:
+    """Jobs that end at two moments, one that waits for the second, and others behind it."""
+    placed = condition("Placed")
+    found: list[Manifest] = [cluster_topology("rack")]
+    for number in range(6):
+        found += [node(f"gpu-{number}", labels={"net.example/rack": f"r{number // 3}"}), node_topology(f"gpu-{number}")]
+    for number, length in enumerate(("2h", "3h", "3h", "5h", None)):
+        said: dict[str, str] = {} if length is None else {"expectedDuration": length}
+        held = booked((f"gpu-{number}", range(8)))
+        found.append(training_job(f"runs-{number}", spec={"gpus": 8, **said}, placement=held, conditions=[placed]))
+    found.append(training_job("big", spec={"gpus": 32, "topology": {"gpusPerNode": 8}}))
+    found.append(training_job("late", spec={"gpus": 8}))
+    found.append(training_job("short", spec={"gpus": 4, "expectedDuration": "5m"}))
+    return found
