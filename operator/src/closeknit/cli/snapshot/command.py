@@ -1,6 +1,6 @@
 """`closeknit snapshot`: writes a cluster as a file that `--cluster` takes."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -13,8 +13,13 @@ from closeknit.api.text.printable import printable
 from closeknit.cli.input.given import Reach
 from closeknit.cli.input.manifest import manifests
 from closeknit.cli.input.not_there import NotThere
+from closeknit.cli.live.way import NOT_INSTALLED, no_planner, reached
 from closeknit.cli.snapshot.kept import kept
 from closeknit.cli.snapshot.pseudonyms import Pseudonyms
+from closeknit.cluster.store.kinds import KINDS, Kind
+from closeknit.kube.api import Resource
+from closeknit.kube.errors import Forbidden, NotFound
+from closeknit.kube.http.http_api import HttpApi
 
 _HEAD = """\
 # A snapshot of closeknit {version}: what decisions read of a cluster, {how}.
@@ -67,26 +72,27 @@ def _recorded(cluster: Path, reach: Reach) -> list[dict[str, Any]]:
 
 
 async def _live(reach: Reach) -> list[dict[str, Any]]:
-    from closeknit.cli.live.asking import resource_of  # noqa: PLC0415 - a file needs nothing of it
-    from closeknit.cli.live.way import NOT_INSTALLED, reached  # noqa: PLC0415
-    from closeknit.cluster.store.kinds import KINDS  # noqa: PLC0415
-    from closeknit.kube.errors import Forbidden, NotFound  # noqa: PLC0415
-
     found: list[dict[str, Any]] = []
     async with reached(reach, missing=NOT_INSTALLED) as api:
         for kind in KINDS:
-            token: str | None = None
-            with suppress(*((NotFound,) if kind.group else ()), *((Forbidden,) if kind.older_versions else ())):
-                while True:
-                    page = await api.list(
-                        resource_of(kind),
-                        continue_token=token,
-                        field_selector=kind.field_selector,
-                        label_selector=kind.label_selector,
-                    )
-                    head = {"apiVersion": resource_of(kind).api_version, "kind": kind.kind}
-                    found += [{**head, **msgspec.json.decode(item)} for item in page.items]
-                    token = page.continue_token
-                    if token is None:
-                        break
+            with suppress(*((NotFound,) if kind.group else ())):
+                try:
+                    found += [each async for each in _pages(api, kind)]
+                except Forbidden as error:
+                    if not kind.older_versions:
+                        raise no_planner(error) from None
     return found
+
+
+async def _pages(api: HttpApi, kind: Kind) -> AsyncIterator[dict[str, Any]]:
+    resource = Resource(kind.group, kind.version, kind.plural, namespaced=kind.namespaced)
+    token: str | None = None
+    while True:
+        page = await api.list(
+            resource, continue_token=token, field_selector=kind.field_selector, label_selector=kind.label_selector
+        )
+        for item in page.items:
+            yield {"apiVersion": resource.api_version, "kind": kind.kind, **msgspec.json.decode(item)}
+        token = page.continue_token
+        if token is None:
+            return
