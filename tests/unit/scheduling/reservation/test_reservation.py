@@ -143,7 +143,7 @@ def test_room_that_is_lost_is_told(story: Story) -> None:
 
 
 def test_a_job_of_higher_priority_takes_the_reservation_over(story: Story) -> None:
-    story.add(priority_class("high", 100))
+    story.add(priority_class("high", 100, preempts=False))
     submit(story, "first", **BOTH, priorityClassName="high")
     assert pending(story, "first").estimated_start == "2026-11-21T11:00:00Z"
     story.pass_time(61)

@@ -105,7 +105,7 @@ class Standing:
                 or refusal(shape, room) is known.verdict
                 or (known.is_behind and known_wait(known, shape, room) is known.verdict)
             )
-            if backfill.current is None and known.is_refused and backfill.is_wanted(known):
+            if backfill.is_open and known.is_refused and backfill.is_wanted(known):
                 return known
             if known.holders is not None and known.holders is not holders and may_search(known.place):
                 return known  # others hold GPUs now, who may make room for it
