@@ -145,6 +145,13 @@ class Backfill:
             self.behind[_behind_key(case, shape)] = WaitBehind(room.scene, room.freed, self.current, found)
         return found
 
+    def withdraw(self, job: JobKey) -> None:
+        """The job gets its GPUs otherwise, so that none need be kept for it."""
+        if self.current is not None and self.current.job == job:
+            self.reservations = [each for each in self.reservations if each.job != job]
+            self.current, self._future, self._booked = None, None, []
+            self.is_open = len(self.searches) < TRIED
+
     def without_spares_there(self, job: TrainingJob, answer: Placement) -> Placement:
         """The placement without the spares that the reservation needs."""
         if self.current is None or not answer.spares or self._ends_before(job.spec, self.current):
@@ -156,12 +163,6 @@ class Backfill:
         """A job got this."""
         if self.current is not None and not self._ends_before(job.spec, self.current):
             self._booked.append(assumed(job, answer))
-
-    def withdraw(self, job: JobKey) -> None:
-        """Others make room for the job: nothing is kept for it any more."""
-        if self.current is not None and self.current.job == job:
-            self.current = self._future = None
-            self.is_open = len(self.searches) < TRIED
 
     def reserved(self, entries: list[QueueEntry]) -> list[QueueEntry]:
         """The entries of the walk, with the reservation as the verdict on its job."""

@@ -163,7 +163,9 @@ def noted(case: Case, outcome: Outcome) -> QueueEntry:
             # be another: it is asked again.
             return known if known.scene is None else replace(known, scene=None)
         if outcome.is_as(known):
-            return known
+            # The words of a shape are told to those that have its very answer.
+            is_shapes = known.is_refused and outcome.scene is None and outcome.verdict is not known.verdict
+            return replace(known, verdict=outcome.verdict) if is_shapes else known
     return QueueEntry(
         case.key,
         case.uid,
