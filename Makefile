@@ -85,6 +85,9 @@ generate: environment ## Write crds/, the chart's copies, tables and dashboards,
 	@$(HARNESS) harness.chart_values
 	@$(HARNESS) harness.metrics_page
 	@$(HARNESS) harness.dashboards
+	@$(HARNESS) harness.answers_schema
+	@$(HARNESS) harness.example_jobs
+	@$(HARNESS) harness.transcripts
 	@PYTHONPATH=tests $(RUN) python -m scenarios.index
 	@PYTHONPATH=tests $(RUN) python -m scenarios.blame
 

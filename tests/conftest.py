@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
 HOW_TO_RUN = {
     "hardware": "no GPUs: run by hand with --hardware",
+    "mock_nvml": "no mock NVML: name its folder in CLOSEKNIT_MOCK_NVML",
     "nodes": "run as root on a machine that can run kubelets: tests/node/README.md",
     "root": "run as root",
     "other": "their reasons are above",
 }
-# No option and no user gives these to a machine: GPUs, and a kernel that lets a process have namespaces and cgroups.
-LACKING = {"hardware", "nodes"}
+# No option and no user gives these to a machine: GPUs, a library of NVIDIA's that is not ours to build, and a kernel
+# that lets a process have namespaces and cgroups.
+LACKING = {"hardware", "mock_nvml", "nodes"}
 # Folders whose tests start no program and wait for no clock: what fails there once is wrong.
 PURE = {"unit", "scenarios", "contracts", "lives", "fuzz"}
 LONG_TESTS_LEFT_OUT = "long_tests_left_out"
@@ -59,6 +61,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("hardware") and not config.getoption("--hardware"):
             item.add_marker(pytest.mark.skip(reason="needs real GPUs: --hardware"))
+        elif item.get_closest_marker("mock_nvml") and not _has_mock_nvml():
+            item.add_marker(pytest.mark.skip(reason="needs NVIDIA's mock NVML: CLOSEKNIT_MOCK_NVML"))
         elif item.get_closest_marker("root") and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason="needs root"))
         if PURE.isdisjoint(item.path.relative_to(config.rootpath).parts):
@@ -121,13 +125,18 @@ def _last_line(config: pytest.Config) -> str:
         line = " ".join(["nothing skipped", *(f"but {reason}" for reason in reasons)])
     else:
         line = f"skipped: {', '.join(reasons)}"
-    is_whole = set(skipped) <= {"hardware"} and not _is_python_alone(config)
+    is_whole = set(skipped) <= {"hardware", "mock_nvml"} and not _is_python_alone(config)
     if _is_python_alone(config):
         line += "; only what needs nothing but Python (all: make test)"
     if config.getoption("--require-all") and not is_whole:
         line += "; --require-all: that is a failure"
     long = config.stash.get(long_tests_left_out, 0)
     return f"{line}; {long} long left out (--long)" if long else line
+
+
+def _has_mock_nvml() -> bool:
+    folder = os.environ.get("CLOSEKNIT_MOCK_NVML")
+    return folder is not None and Path(folder, "libnvidia-ml.so.1").is_file()
 
 
 def _is_python_alone(config: pytest.Config) -> bool:
@@ -139,7 +148,7 @@ def _skipped(config: pytest.Config) -> Counter[str]:
     """How many tests (or, where a whole file was skipped, files) were skipped, by the kind of reason."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     reports = reporter.stats.get("skipped", []) if reporter is not None else []
-    kinds = ("hardware", "nodes", "root")
+    kinds = ("hardware", "mock_nvml", "nodes", "root")
     # The report of a file that skipped itself as a whole has no keywords.
     keywords = [getattr(report, "keywords", ()) for report in reports]
     return Counter(next((kind for kind in kinds if kind in words), "other") for words in keywords)

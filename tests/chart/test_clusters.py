@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from closeknit.kube.api import JsonObject
 from harness import object_schemas
 from harness.build import bring
 from harness.chart import CHART, NAMESPACE, REGISTRY, HelmError, helm, render
@@ -119,6 +120,41 @@ def test_the_way_to_the_gpus_is_what_the_cluster_offers(installed: LocalCluster)
     assert rehearsed(installed, "--set=agent.access=Claim")[:2] == (claim, ["there is no DeviceClass gpu"])
     installed.apply(NVIDIA)
     assert rehearsed(installed) == (runtime, [], by_class)
+
+
+def kind(name: str, version: str) -> JsonObject:
+    """The definition of one of the GPU operator's kinds, of any content."""
+    plural = f"{name.lower()}s".replace("policys", "policies")
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.nvidia.com"},
+        "spec": {
+            "group": "nvidia.com",
+            "scope": "Cluster",
+            "names": {"kind": name, "plural": plural, "singular": name.lower()},
+            "versions": [{"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+
+
+def test_both_configurations_of_the_gpu_operator_are_warned_of(installed: LocalCluster) -> None:
+    """Its controller refuses a ClusterPolicy beside a GPUCluster (controllers/clusterpolicy_controller.go)."""
+    installed.apply(NVIDIA, kind("ClusterPolicy", "v1"), kind("GPUCluster", "v1alpha1"))
+    try:
+        installed.kubectl("wait", "--for=condition=Established", "crd/clusterpolicies.nvidia.com", "--timeout=30s")
+        installed.kubectl("wait", "--for=condition=Established", "crd/gpuclusters.nvidia.com", "--timeout=30s")
+        installed.apply(
+            {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "cluster-policy"}}
+        )
+        assert rehearsed(installed)[1] == []
+        installed.apply(
+            {"apiVersion": "nvidia.com/v1alpha1", "kind": "GPUCluster", "metadata": {"name": "gpu-cluster"}}
+        )
+        assert rehearsed(installed)[1] == ["there is a ClusterPolicy and a GPUCluster"]
+    finally:
+        installed.kubectl("delete", "crd", "clusterpolicies.nvidia.com", "gpuclusters.nvidia.com")
 
 
 def test_what_is_not_there_is_told_before_anything_is_made(installed: LocalCluster) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 from closeknit.api.nodetopology import NodeTopologySpec
 from closeknit.api.nodetopology_status import NodeTopologyStatus
@@ -27,13 +28,19 @@ def topo(spec: NodeTopologySpec, status: NodeTopologyStatus, *, command: str = "
     nics = [f"NIC{number}" if numbers_nics else nic.name for number, nic in enumerate(shown.nics)]
     lines = ["\t" + "\t".join([*gpus, *nics, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"])]
     levels = [row.split() for row in spec.pcie.levels]
+    # It knows nothing of Data Direct: such a NIC is on a root of its own.
+    is_direct = [nic.data_direct_address is not None for nic in spec.nics or ()]
+    printed = [
+        replace(nic, levels=tuple(between(nic.numa, gpu.numa) for gpu in shown.gpus)) if direct else nic
+        for nic, direct in zip(shown.nics, is_direct, strict=True)
+    ]
     for row, gpu in enumerate(shown.gpus):
         words = [cell(word if command == "-m" else levels[row][column]) for column, word in enumerate(shown.words[row])]
         numa = "N/A" if gpu.numa == "-" else gpu.numa
-        words += [nic.levels[row] for nic in shown.nics]
+        words += [nic.levels[row] for nic in printed]
         lines.append("\t".join([gpus[row], *words, "0-23,48-71", numa, "", "N/A"]))
-    for row, nic in enumerate(shown.nics):
-        others = [between(nic.numa, other.numa) for other in shown.nics]
+    for row, nic in enumerate(printed):
+        others = [between(nic.numa, other.numa) for other in printed]
         lines.append(
             "\t".join([nics[row], *nic.levels, *(cell("X") if row == at else word for at, word in enumerate(others))])
         )

@@ -6,7 +6,7 @@ numbers are the builder's own. Between GPUs, nvidia-smi prints NVLinks where the
 
 from dataclasses import dataclass, replace
 
-from harness.sysfs_tree import GPU, Device, HostBridge, Machine, Port, Rdma, nic
+from harness.sysfs_tree import GPU, Device, HostBridge, Machine, Port, Rdma, nic, vital_product_data
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,60 @@ GB200_TRAY = Known(
     NODE X    SYS  SYS    SYS SYS SYS SYS
     SYS  SYS  X    NODE   SYS SYS SYS SYS
     SYS  SYS  NODE X      SYS SYS SYS SYS
+    """,
+)
+CONNECTX_8, DMA_FUNCTION = "0x1023", "0x2100"
+
+
+def connectx_8(name: str) -> Device:
+    """The NIC of a ConnectX-8 whose vital product data can be read."""
+    card = nic(name, (Port(rate="800 Gb/sec (4X XDR)"),), device=CONNECTX_8)
+    return replace(card, vpd=vital_product_data(f"c8280z{name}"))
+
+
+def dma_function(name: str) -> Device:
+    """The other function of that card."""
+    return Device("0x15b3", DMA_FUNCTION, "0x088000", vpd=vital_product_data(f"c8280z{name}"))
+
+
+# Not what nvidia-smi prints, which knows of no Data Direct. Pairs and addresses are those of an output of rdma_topo in
+# NVIDIA's GPUDirect RDMA guide for Grace Blackwell with ConnectX-8: NIC 0000:03:00.0 and GPU 0009:06:00.0, 0002:03:00.0
+# and 0008:06:00.0, 0010:03:00.0 and 0019:06:00.0. The fourth pair is what is left. Between GPUs as on a GB200 tray.
+GB300_TRAY = Known(
+    Machine(
+        [
+            HostBridge(0, [[connectx_8("mlx5_0")]], domain=0),
+            HostBridge(0, [[connectx_8("mlx5_1")]], domain=2),
+            HostBridge(0, [[dma_function("mlx5_1"), [GPU]]], domain=8),
+            HostBridge(0, [[dma_function("mlx5_0"), [GPU]]], domain=9),
+            HostBridge(1, [[connectx_8("mlx5_2")]], domain=0x10),
+            HostBridge(1, [[connectx_8("mlx5_3")]], domain=0x12),
+            HostBridge(1, [[dma_function("mlx5_3"), [GPU]]], domain=0x18),
+            HostBridge(1, [[dma_function("mlx5_2"), [GPU]]], domain=0x19),
+            # For storage and the front end: a card without Data Direct is where it stands.
+            HostBridge(0, [nic("mlx5_4", device="0xa2dc")], domain=6),
+        ],
+        GRACE,
+    ),
+    """
+    X    NODE SYS  SYS    NODE PXB  SYS  SYS  NODE
+    NODE X    SYS  SYS    PXB  NODE SYS  SYS  NODE
+    SYS  SYS  X    NODE   SYS  SYS  NODE PXB  SYS
+    SYS  SYS  NODE X      SYS  SYS  PXB  NODE SYS
+    """,
+)
+# Eight ConnectX-8, each with a GPU behind its own switch, on x86 (DeepEP issue 590).
+HGX_B300 = Known(
+    Machine([HostBridge(row // 4, [[connectx_8(f"mlx5_{row}"), [GPU]]]) for row in range(8)]),
+    """
+    X    NODE NODE NODE SYS  SYS  SYS  SYS    PXB  NODE NODE NODE SYS  SYS  SYS  SYS
+    NODE X    NODE NODE SYS  SYS  SYS  SYS    NODE PXB  NODE NODE SYS  SYS  SYS  SYS
+    NODE NODE X    NODE SYS  SYS  SYS  SYS    NODE NODE PXB  NODE SYS  SYS  SYS  SYS
+    NODE NODE NODE X    SYS  SYS  SYS  SYS    NODE NODE NODE PXB  SYS  SYS  SYS  SYS
+    SYS  SYS  SYS  SYS  X    NODE NODE NODE   SYS  SYS  SYS  SYS  PXB  NODE NODE NODE
+    SYS  SYS  SYS  SYS  NODE X    NODE NODE   SYS  SYS  SYS  SYS  NODE PXB  NODE NODE
+    SYS  SYS  SYS  SYS  NODE NODE X    NODE   SYS  SYS  SYS  SYS  NODE NODE PXB  NODE
+    SYS  SYS  SYS  SYS  NODE NODE NODE X      SYS  SYS  SYS  SYS  NODE NODE NODE PXB
     """,
 )
 GH200 = Known(
@@ -250,6 +304,8 @@ KNOWN = {
     "DGX A100 with four NUMA nodes per socket": DGX_A100_NPS4,
     "Polaris": POLARIS,
     "GB200 tray": GB200_TRAY,
+    "GB300 tray": GB300_TRAY,
+    "HGX B300": HGX_B300,
     "GH200": GH200,
     "AC922": AC922,
     "cascaded switches": CASCADE,

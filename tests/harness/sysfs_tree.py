@@ -43,6 +43,8 @@ class Device:
     netdevs: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     functions: tuple["Device", ...] = ()
+    vpd: bytes | None = None
+    """Its vital product data, which only root may read."""
 
 
 Slot = Device | Sequence["Slot"]
@@ -87,6 +89,14 @@ def nic(
     rdma = Rdma(name, ports, board_id=board_id)
     interfaces = (f"ib{name.rpartition('_')[2]}",) if netdevs is None else netdevs
     return Device("0x15b3", device, "0x020700", rdma, interfaces, {"max_link_width": str(lanes)})
+
+
+def vital_product_data(card_uuid: str, name: str = "NVIDIA ConnectX-8 SuperNIC") -> bytes:
+    """What a ConnectX has in them: its name, its parts and serial number, and as V3 what all its functions share."""
+    fields = (("PN", "C8280Z"), ("SN", "MT2500000001"), ("V3", card_uuid), ("VA", "MLX:MN=MLNX:CSKU=V2:UUID=V3:PCI=V0"))
+    parts = b"".join(keyword.encode() + bytes([len(value)]) + value.encode() for keyword, value in fields)
+    items = ((0x82, name.encode()), (0x90, parts))
+    return b"".join(bytes([tag]) + len(item).to_bytes(2, "little") + item for tag, item in items) + b"\x78"
 
 
 def write(file: Path, text: str) -> None:
@@ -145,6 +155,8 @@ class Tree:
         texts = {"vendor": device.vendor, "device": device.device, "class": device.device_class, "numa_node": str(numa)}
         for name, text in (texts | dict(device.files)).items():
             write(folder / name, f"{text}\n")
+        if device.vpd is not None:
+            (folder / "vpd").write_bytes(device.vpd)
         self._link(self.root / "sys/bus/pci/devices" / folder.name, folder)
         for netdev in device.netdevs:
             write(folder / "net" / netdev / "dev_port", "0\n")

@@ -23,6 +23,13 @@ def command() -> None:
         gc.freeze()  # else the interpreter looks through all of it once more before it ends, for 80 ms
 
 
+def completion() -> None:
+    """`kubectl_complete-closeknit`, by which kubectl completes the words of `kubectl closeknit`."""
+    _end_when_interrupted()
+    gc.set_threshold(GARBAGE_AFTER_OBJECTS)
+    sys.exit(_run("closeknit", "cli", "closeknit.cli.main", "complete_for_kubectl"))
+
+
 def operator() -> None:
     """`closeknit-operator`, which ends in its own way once it runs."""
     _end_when_interrupted()
@@ -55,14 +62,14 @@ def _end_when_terminated() -> None:
     _signal.signal(_signal.SIGTERM, lambda *_: os._exit(0))
 
 
-def _run(program: str, extra: str, module: str) -> int | None:
-    """What `main` of the module gives. Commands import what they need as late as they can, so that it may be missed
-    while one runs."""
+def _run(program: str, extra: str, module: str, function: str = "main") -> int | None:
+    """What that function of the module gives. Commands import what they need as late as they can, so that it may be
+    missed while one runs."""
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # to look for some takes 20 ms, and they would see every object
     from importlib import import_module  # noqa: PLC0415 - only once Ctrl-C is quiet
 
     try:
-        code: int | None = import_module(module).main()
+        code: int | None = getattr(import_module(module), function)()
     except ModuleNotFoundError as error:
         name = (error.name or "").partition(".")[0]
         if name in ("", "closeknit"):

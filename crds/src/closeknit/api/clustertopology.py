@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, model_validator
 
+from closeknit.api.cluster_summary import ClusterSummary
 from closeknit.api.names import (
     GPU_MEMORY_RESOURCE,
     GPU_RESOURCE,
@@ -76,6 +77,9 @@ class Fabric(Wire):
     node has."""
     level_bandwidth_gb_s: Annotated[dict[str, BandwidthGbS], Field(alias="levelBandwidthGBps", max_length=16)] = {}
     """Bandwidth per node and direction between domains of a level, in GB/s."""
+    shared_trays: bool = False
+    """Whether a job that has NVLink between its nodes may leave less than half of a node's GPUs to others. Their Pods
+    then get no NVLink beyond the node, and never start if they claim it. Default false: it takes whole nodes."""
 
 
 class ClusterTopologySpec(Wire):
@@ -131,3 +135,5 @@ class ClusterTopologyStatus(Wire):
     """Ready, which is False where something in the spec does nothing or cannot be meant, and AgentsReport."""
     levels: Annotated[list[LevelStatus], Field(max_length=MAX_LEVELS + 2)] = []
     """Domains, GPUs and free GPUs of each level that is in use, found or given, outermost first; host is the last."""
+    summary: ClusterSummary | None = None
+    """The cluster at a glance, in numbers."""

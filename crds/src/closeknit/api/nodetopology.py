@@ -239,8 +239,10 @@ class Nic(Wire):
     """Network interface."""
     virtual_function: bool = False
     """Whether the device is an SR-IOV virtual function."""
+    data_direct_address: PciAddress | None = None
+    """PCI address of the function beside a GPU through which the NIC reaches GPU memory (Data Direct of ConnectX-8)."""
     gpu_levels: Annotated[list[PcieLevel], Field(max_length=MAX_GPUS_PER_NODE)] = []
-    """PCIe level to each GPU, in the order of gpus."""
+    """PCIe level to each GPU, in the order of gpus, of the function that reaches GPU memory; absent if unknown."""
 
 
 class CaptureDevice(Wire):

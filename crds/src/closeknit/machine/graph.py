@@ -11,7 +11,7 @@ from hashlib import sha256
 from closeknit.api.nodetopology import C2C, Gpu, Mig, MigMode, NodeTopologySpec, PortState, Support, Transport
 from closeknit.machine.checks import InvalidTopology, check, level_rows
 
-__all__ = ["InvalidTopology", "Machine", "MachineGpu", "MachineNic", "machine"]
+__all__ = ["InvalidTopology", "Machine", "MachineGpu", "MachineNic", "machine", "partitioned"]
 
 # Of one link of NVLink-C2C, where the agent could not read it: what GH200 and GB300 say (44,712 MB/s in NCCL's dumps of
 # their topology), and Vera Rubin's are faster.
@@ -67,6 +67,8 @@ class MachineNic:
     """PCIe level to each GPU by position; empty where unknown."""
     pci_address: str | None = None
     """As NodeTopology has it, for example 0000:1a:00.0."""
+    data_direct: bool = False
+    """Whether it reaches GPU memory through a function of its own beside a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,9 @@ class Machine:
     bus_order: tuple[int, ...]
     """All positions in PCI-bus order, which is the order in which CUDA shows GPUs inside a container."""
     topology_class: str
+    partitions: tuple[int, ...] | None = None
+    """Masks of positions, ascending: the only sets of GPUs that a claim can have, where a fabric manager cuts the
+    machine; None where it can have any."""
 
     def positions(self, indexes: tuple[int, ...]) -> tuple[int, ...]:
         """Positions of NVML indexes, in their order. Raises KeyError for an index that is not there."""
@@ -143,6 +148,14 @@ def machine(
     return replace(built, topology_class=_topology_class(built))
 
 
+def partitioned(whole: Machine, partitions: tuple[int, ...] | None) -> Machine:
+    """The machine as a fabric manager has cut it: a class of its own, because no other set of its GPUs can be had."""
+    if partitions == whole.partitions:
+        return whole
+    cut = replace(whole, partitions=partitions)
+    return replace(cut, topology_class=_topology_class(cut))
+
+
 def _topology_class(machine: Machine) -> str:
     """A short hash of everything that placement computes bandwidths and orders from.
 
@@ -163,7 +176,8 @@ def _topology_class(machine: Machine) -> str:
         machine.bus_order,
         machine.gpu_direct,
     )  # fmt: skip
-    return sha256(repr(facts).encode()).hexdigest()[:CLASS_DIGITS]
+    cut = "" if machine.partitions is None else repr(machine.partitions)
+    return sha256((repr(facts) + cut).encode()).hexdigest()[:CLASS_DIGITS]
 
 
 def _gpu(gpu: Gpu, link_bandwidth_gb_s: float | None) -> MachineGpu:
@@ -210,6 +224,7 @@ def _nics(spec: NodeTopologySpec, order: list[int], nics_down: tuple[str, ...]) 
             numa_node=nic.numa_node,
             gpu_levels=tuple(nic.gpu_levels[row] for row in order) if nic.gpu_levels else (),
             pci_address=nic.pci_address,
+            data_direct=nic.data_direct_address is not None,
         )
 
 

@@ -24,6 +24,8 @@ class Product:
     """Links of one of such a board's NVLink bridges; None where it has none: it is soldered."""
     is_wired_whole: bool = True
     """Whether every machine wires all links that it does not leave to bridges."""
+    has_data_direct: bool = False
+    """Whether NICs reach it through a second function, so that `topo -m` shows them where they are not."""
 
     def lacks(self, links: int) -> bool:
         """Whether a GPU of this product that shows so many links lacks some that its machine must have wired."""
@@ -61,6 +63,8 @@ _PRODUCTS = (
     Product("GH200", 18, 4, "9.0"),
     Product("B200", 18, 5, "10.0", switches_above=4),
     Product("GB200", 18, 5, "10.0", 53.125),
+    Product("B300", 18, 5, "10.3", switches_above=4),
+    Product("GB300", 18, 5, "10.3", has_data_direct=True),
 )
 MOST_LINKS = MAX_LINKS_PER_GPU  # of any product
 

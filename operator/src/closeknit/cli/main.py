@@ -5,8 +5,6 @@ typer and nothing else.
 """
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,16 +12,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.completion import completion_init, get_completion_script
 
-from closeknit.cli.input.bad_input import BadInput
+from closeknit.cli import job_commands
+from closeknit.cli.completion import names_there
+from closeknit.cli.completion.kubectl import complete
 from closeknit.cli.input.given import Reach, check_read_once
-from closeknit.cli.input.not_there import NotThere
+from closeknit.cli.options import Context, Kubeconfig, refusals
 from closeknit.cli.output.outlet import answering
 
 if TYPE_CHECKING:
+    from typer.models import CommandInfo
+
     from closeknit.cli.plan.decided import Placed, PlanRefused
+    from closeknit.cli.plan.supposed import Supposed
 
 PROGRAM = "closeknit"
-BAD_INPUT = 2
 DOES_NOT_FIT = 3
 
 app = typer.Typer(
@@ -60,18 +62,16 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-_Kubeconfig = Annotated[Path | None, typer.Option("--kubeconfig", metavar="FILE", help="How to reach the cluster.")]
-_Context = Annotated[
-    str | None, typer.Option("--context", metavar="NAME", help="Of the kubeconfig, instead of the current one.")
-]
-
-
 def _print_version(is_asked: bool) -> None:
     if is_asked:
         from importlib.metadata import version  # noqa: PLC0415 - for this option alone
 
         print(f"closeknit {version('closeknit')}")
         raise typer.Exit
+
+
+def _name(command: "CommandInfo") -> str:
+    return command.callback.__name__ if command.callback is not None else ""
 
 
 @app.callback()
@@ -84,18 +84,8 @@ def closeknit(
     """Places multi-GPU training jobs on the GPUs that are really close together."""
 
 
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """What cannot be used or shown is one line."""
-    try:
-        yield
-    except (BadInput, NotThere) as error:
-        print(f"closeknit: {error}", file=sys.stderr)
-        raise typer.Exit(BAD_INPUT) from None
-
-
 @app.command()
-def plan(
+def plan(  # noqa: PLR0913 - one for each option
     job: Annotated[
         Path,
         typer.Option(
@@ -108,8 +98,26 @@ def plan(
     namespace: Annotated[
         str | None, typer.Option("--namespace", "-n", help="Where the job is to be, if its file does not say.")
     ] = None,
-    kubeconfig: _Kubeconfig = None,
-    context: _Context = None,
+    *,
+    relax: Annotated[
+        bool, typer.Option("--relax", help="Where it does not fit, also where it would go with each change that helps.")
+    ] = False,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NODE", help="As if this node got no job; may be repeated.", autocompletion=names_there.nodes
+        ),
+    ] = None,
+    as_if_free: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GPUS",
+            help="As if nobody held these: NODE, NODE/0,1 or a uuid; may be repeated.",
+            autocompletion=names_there.nodes,
+        ),
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TABLE,
 ) -> None:
     """Where a job would go now, or why it does not fit.
@@ -132,31 +140,33 @@ def plan(
 
     from closeknit.cli.plan import plan_json  # noqa: PLC0415
     from closeknit.cli.plan.decided import PlanRefused  # noqa: PLC0415
+    from closeknit.cli.plan.supposed import supposed  # noqa: PLC0415
 
-    with _refusals():
+    granted = supposed(without, as_if_free)
+    with refusals():
         if cluster is None:
             import asyncio  # noqa: PLC0415
 
             from closeknit.cli.live import asking  # noqa: PLC0415
 
-            answer = asyncio.run(asking.plan(job, Reach(kubeconfig, context, namespace), datetime.now(UTC)))
+            answer = asyncio.run(asking.plan(job, Reach(kubeconfig, context, namespace), datetime.now(UTC), granted))
         else:
             Reach(kubeconfig, context).check_not_asked("--cluster")
-            answer = _planned(job, cluster, namespace)
+            answer = _planned(job, cluster, namespace, granted)
     if output is Output.JSON:
-        print(plan_json.as_json(answer))
+        print(plan_json.as_json(answer, str(granted), is_relaxed=relax))
     else:
         from rich.console import Console  # noqa: PLC0415 - programs need not wait for it
 
         from closeknit.cli.plan.plan_table import print_table  # noqa: PLC0415
 
-        print_table(answer, Console())
+        print_table(answer, Console(), str(granted), is_relaxed=relax)
     if isinstance(answer, PlanRefused):
         raise typer.Exit(DOES_NOT_FIT)
 
 
-def _planned(job: Path, cluster: Path, namespace: str | None) -> "Placed | PlanRefused":
-    """The decision from files. Raises BadInput."""
+def _planned(job: Path, cluster: Path, namespace: str | None, granted: "Supposed") -> "Placed | PlanRefused":
+    """The decision from files. Raises BadInput and NotThere."""
     from datetime import UTC, datetime  # noqa: PLC0415
 
     from closeknit.cli.input import cluster_file  # noqa: PLC0415
@@ -166,7 +176,7 @@ def _planned(job: Path, cluster: Path, namespace: str | None) -> "Placed | PlanR
     written = cluster_file.training_job(job, namespace)
     found = cluster_file.cluster_file(cluster)
     written.check_admitted(found.lifted)
-    return decide(written.job, found.objects, datetime.now(UTC))
+    return decide(written.job, found.objects, datetime.now(UTC), granted)
 
 
 @app.command()
@@ -180,10 +190,11 @@ def simulate(
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write a picture, SVG.")] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TABLE,
 ) -> None:
-    """What would become of a trace of jobs on a cluster: waits, locality, allocation and fragmentation.
+    """What would become of a trace of jobs on a cluster.
 
-    Replays arrivals through the operator's own decision on a virtual clock, without a cluster. A trace has the columns
-    arrival and duration, in seconds, and gpus (also a part of one, such as 0.25); more are in the documentation.
+    Waits, locality, allocation and fragmentation. Replays arrivals through the operator's own decision on a virtual
+    clock, without a cluster. A trace has the columns arrival and duration, in seconds, and gpus (also a part of
+    one, such as 0.25); more are in the documentation.
 
     \b
       closeknit simulate jobs.csv --cluster cluster.yaml
@@ -195,7 +206,7 @@ def simulate(
 
     from closeknit.cli.simulate.command import SimulateArguments, simulate  # noqa: PLC0415
 
-    with _refusals():
+    with refusals():
         account = simulate(SimulateArguments(trace, cluster, plot), datetime.now(UTC), is_json=output is Output.JSON)
     if account.never:
         raise typer.Exit(DOES_NOT_FIT)
@@ -203,7 +214,9 @@ def simulate(
 
 @app.command()
 def env(  # noqa: PLR0913 - one for each option
-    job: Annotated[str | None, typer.Argument(help="Name of a TrainingJob of the cluster.")] = None,
+    job: Annotated[
+        str | None, typer.Argument(help="Name of a TrainingJob of the cluster.", autocompletion=names_there.jobs)
+    ] = None,
     *,
     namespace: Annotated[
         str | None, typer.Option("--namespace", "-n", help="Where that job is; else where kubectl would look.")
@@ -217,13 +230,13 @@ def env(  # noqa: PLR0913 - one for each option
     cluster: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The cluster's objects, as `closeknit plan` takes them.")
     ] = None,
-    kubeconfig: _Kubeconfig = None,
-    context: _Context = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TABLE,
 ) -> None:
-    """Every environment variable of a job's trainer: its value, who set it, and why.
+    """What is set in a job's trainer, by whom, and why.
 
-    With warnings of settings that slow training down, and what is better left to NCCL.
+    Every environment variable, with warnings of settings that slow training down, and what is better left to NCCL.
 
     \b
       closeknit env my-job -n ml
@@ -237,13 +250,16 @@ def env(  # noqa: PLR0913 - one for each option
     from closeknit.cli.env.command import EnvArguments, show  # noqa: PLC0415
 
     reach = Reach(kubeconfig, context, namespace, everywhere)
-    with _refusals():
+    with refusals():
         asyncio.run(show(EnvArguments(job, file, cluster, reach, node_rank), is_json=output is Output.JSON))
 
 
 @app.command()
 def topology(
-    node: Annotated[str | None, typer.Argument(help="Name of the node; without one, all are listed.")] = None,
+    node: Annotated[
+        str | None,
+        typer.Argument(help="Name of the node; without one, all are listed.", autocompletion=names_there.nodes),
+    ] = None,
     *,
     file: Annotated[
         Path | None, typer.Option("--filename", "-f", metavar="FILE", help="NodeTopologies, YAML or JSON; - is stdin.")
@@ -251,8 +267,8 @@ def topology(
     smi: Annotated[
         Path | None, typer.Option("--from-smi", metavar="FILE", help="What nvidia-smi topo -m printed; - is stdin.")
     ] = None,
-    kubeconfig: _Kubeconfig = None,
-    context: _Context = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     live: Annotated[
         bool, typer.Option("--live", help="Also what its GPUs do at the moment, until interrupted.")
     ] = False,
@@ -260,9 +276,10 @@ def topology(
         Form, typer.Option("--output", "-o", help="For people, for programs, or as a picture.")
     ] = Form.TABLE,
 ) -> None:
-    """What joins the GPUs of a machine: NVLinks, PCIe, NICs, and what of it is out of use.
+    """What joins the GPUs of a machine.
 
-    Of a node of the cluster, as its agent measured it; of a file; or of a text that somebody pasted.
+    NVLinks, PCIe, NICs, and what of it is out of use. Of a node of the cluster, as its agent measured it; of a
+    file; or of a text that somebody pasted.
 
     \b
       closeknit topology
@@ -278,13 +295,15 @@ def topology(
 
     from closeknit.cli.topology.command import TopologyArguments, show  # noqa: PLC0415
 
-    with _refusals():
+    with refusals():
         asyncio.run(show(TopologyArguments(node, file, smi, Reach(kubeconfig, context), live), form.value))
 
 
 @app.command()
 def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.", show_default=False)]) -> None:
-    """What makes a shell complete commands and options, for it to read.
+    """What makes a shell complete words and names.
+
+    Commands, options, and names of jobs, nodes and namespaces of the cluster. kubectl does it by itself.
 
     \b
       source <(closeknit completion bash)
@@ -292,6 +311,17 @@ def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.", show_
       closeknit completion fish | source
     """
     print(get_completion_script(prog_name=PROGRAM, complete_var=f"_{PROGRAM.upper()}_COMPLETE", shell=shell.value))
+
+
+job_commands.add_to(app)
+# As --help lists them: what is asked most comes first.
+_ORDER = ("status", "jobs", "explain", "watch", "logs", "ranks", "env", "plan", "simulate", "topology")
+app.registered_commands.sort(key=lambda each: _ORDER.index(name) if (name := _name(each)) in _ORDER else len(_ORDER))
+
+
+def complete_for_kubectl() -> None:
+    """What kubectl runs to complete the words of its plugin."""
+    complete(app, PROGRAM, sys.argv[1:])
 
 
 def main() -> None:

@@ -19,15 +19,14 @@ from closeknit.controller.gauges.streams import StreamCollector
 from closeknit.controller.gauges.totals import (
     GPU_STATES,
     LEMONS,
-    OTHER,
     VERIFICATIONS,
     WAITING_REASONS,
     Totals,
-    waits_since,
 )
 from closeknit.controller.leader.leadership import Leadership
 from closeknit.controller.sight import Sight
 from closeknit.kube.api import Resource
+from closeknit.lifecycle.overview.counts import OTHER, waits_since
 from closeknit.lifecycle.status.conditions import found, is_true
 from closeknit.lifecycle.status.lost_time import STARTING, launch, runs_first
 from closeknit.lifecycle.status.pauses import later

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from datetime import datetime
 from functools import partial
+from importlib.metadata import version
 
 from closeknit.cluster.cluster import Cluster
 from closeknit.controller import interpreter
@@ -24,8 +25,9 @@ from closeknit.controller.worker import ThreadWorker
 from closeknit.controller.writes.writes import Writes
 from closeknit.kube.api import Api
 from closeknit.lifecycle.device_taints import DeviceTaints, taint_news
-from closeknit.lifecycle.topology_status import lemon_news, silences, topology_news
-from closeknit.placement.fragmentation import fragmentation
+from closeknit.lifecycle.overview.summary import summary
+from closeknit.lifecycle.topology_status import TopologyNews, lemon_news, silences, topology_news
+from closeknit.placement.fragmentation import Fragmentation, fragmentation
 from closeknit.runtime.access import Access
 from closeknit.runtime.address import Address
 from closeknit.runtime.responsive import measure_lag
@@ -73,6 +75,7 @@ class Process:
         self._rank_info_limit = rank_info_limit
         self._device_taints = device_taints
         self._worker = ThreadWorker()
+        self._free: Fragmentation | None = None
         self._now = now
         self.leadership: Leadership = (
             Unopposed(self.sight) if election is None else Elected(api, self.sight, election, on_lost)
@@ -152,6 +155,7 @@ class Process:
                     self.metrics.broken_decisions.inc()
                 else:
                     self.metrics.show_free(free)
+                    self._free = free
                 shown = cluster
             await asyncio.sleep(FRAGMENTATION_S)
 
@@ -164,7 +168,7 @@ class Process:
         while True:
             if (cluster := self.sight.cluster) is not seen:
                 try:
-                    news = await self._worker.run(partial(topology_news, cluster, self._now()))
+                    news = await self._worker.run(partial(self._news, cluster, self._now()))
                     silent = await self._worker.run(partial(silences, cluster))
                     lemons = await self._worker.run(partial(lemon_news, cluster, self._now()))
                     taints = await self._worker.run(partial(taint_news, cluster, self._device_taints))
@@ -187,6 +191,9 @@ class Process:
                     )  # what was refused is found again
                     seen = None if is_left else cluster
             await asyncio.sleep(TOLD_S)
+
+    def _news(self, cluster: Cluster, now: datetime) -> tuple[TopologyNews, ...]:
+        return topology_news(cluster, now, summary(cluster, self._free, now, version("closeknit")))
 
     async def _settle(self) -> None:
         """Keeps the heap's upkeep short once it is large."""

@@ -94,15 +94,13 @@ class Gang:
     @cached_property
     def uses_imex_channels(self) -> bool:
         """Whether its Pods are given IMEX channels: its nodes are all of one NVLink domain, over whose border NCCL
-        would hang, it has most of the GPUs of each, and the user has no word of his own on it.
-
-        NVIDIA's driver has one ComputeDomain on a node at a time (its issue 353): of two gangs that share a tray, and
-        each have one, the second would wait for the end of the first, its GPUs booked.
+        would hang, it has as many GPUs of each as placement takes for that (see Joint there), and the user has no
+        word of his own on it.
         """
         return (
             self.shares_nvlink
             and all(worker.binding in self.imex_with and worker.has_most_gpus for worker in self.workers)
-            and len({worker.nvlink_domain for worker in self.workers}) == 1
+            and len({(worker.nvlink_domain, worker.clique_told) for worker in self.workers}) == 1
             and MNNVL not in self.users_environment(Role.WORKER)
         )
 

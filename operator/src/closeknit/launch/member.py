@@ -56,10 +56,15 @@ class Member:
     """Whether the node's machine is not believed what it shows of distances between GPUs and NICs."""
     has_c2c: bool = False
     """Whether its GPUs reach their CPU by NVLink-C2C."""
+    has_data_direct: bool = False
+    """Whether its NICs reach its GPUs through functions of their own beside these (ConnectX-8)."""
     nvlink_domain: str | None = None
     """The node's multi-node NVLink domain, as NCCL would find it."""
+    clique_told: tuple[str, str] | None = None
+    """The label of that domain and what NVML says of it, where they differ."""
     has_most_gpus: bool = False
-    """Whether it has more than half of its node's GPUs, as no second gang can."""
+    """Whether it has as many of its node's GPUs as a Pod with an IMEX channel takes: all, or where the site shares
+    trays more than half."""
     role: Role = Role.WORKER
     replacement: int = 0
     """How many Pods had its place in the attempt before it."""

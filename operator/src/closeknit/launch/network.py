@@ -57,5 +57,6 @@ def net(workers: Sequence[Member], policy: RdmaPolicy) -> Net:
 
 def share_nvlink(workers: Sequence[Member]) -> bool:
     """Whether two of these workers are on nodes of one multi-node NVLink domain."""
-    domains = [worker.nvlink_domain for worker in workers if worker.nvlink_domain]
+    found = (worker.clique_told[1] if worker.clique_told else worker.nvlink_domain for worker in workers)
+    domains = [domain for domain in found if domain]  # NCCL asks NVML, whatever a label says
     return len(set(domains)) < len(domains)

@@ -58,8 +58,8 @@ RECOUNTED_WITHIN = timedelta(minutes=5) + COUNTED_FOR
 
 def assumed(job: TrainingJob, placement: Placement, awaited: Sequence[AwaitedAttempt] = ()) -> TrainingJob:
     """The job for the decisions about others: it holds this already, though others may have it until they are gone."""
-    booked = _placement_status(job, placement).model_copy(update={"awaits": encoded_awaits(awaited)})
-    status = TrainingJobStatus(attempt=job.status.attempt or 1, placement=booked, cost=job.status.cost)
+    placed_at = _placement_status(job, placement).model_copy(update={"awaits": encoded_awaits(awaited)})
+    status = TrainingJobStatus(attempt=job.status.attempt or 1, placement=placed_at, cost=job.status.cost)
     return job.model_copy(update={"status": status})
 
 

@@ -8,6 +8,7 @@ from hashlib import sha256
 from itertools import pairwise
 from typing import NamedTuple
 
+from closeknit.api.cluster_summary import ClusterSummary
 from closeknit.api.clustertopology import RESERVED_LEVELS, ClusterTopologyStatus, Level, LevelStatus
 from closeknit.api.names import (
     DEFAULT_CLUSTER_TOPOLOGY,
@@ -23,6 +24,7 @@ from closeknit.cluster.booking.booking import names
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.node import NodeView
 from closeknit.lifecycle.attempt.subject import NOTE_MAX_LENGTH
+from closeknit.lifecycle.overview.summary import news_of
 from closeknit.lifecycle.restart.lemons import record_of
 from closeknit.lifecycle.status.conditions import Observation, observed
 from closeknit.lifecycle.writes.plan import Notice
@@ -61,10 +63,10 @@ class LemonNews(NamedTuple):
     """The Event where its node has become a lemon."""
 
 
-def topology_news(cluster: Cluster, now: datetime) -> tuple[TopologyNews, ...]:
-    """The statuses to store now."""
+def topology_news(cluster: Cluster, now: datetime, glance: ClusterSummary | None = None) -> tuple[TopologyNews, ...]:
+    """The statuses to store now; the one that counts has `glance`, the cluster at a glance."""
     found = sorted(cluster.topologies.values(), key=lambda each: (not _counts(each), each.metadata.name))
-    news = (TopologyNews(each, topology_status(each, cluster, now)) for each in found[:MOST_TOLD])
+    news = (TopologyNews(each, topology_status(each, cluster, now, glance)) for each in found[:MOST_TOLD])
     return tuple(each for each in news if each.status != each.topology.status)
 
 
@@ -108,11 +110,13 @@ def _event_name(node: str, state: str) -> str:
     return f"{node[:_NODE_NAME].rstrip('.-')}.{sha256(state.encode()).hexdigest()[:16]}"
 
 
-def topology_status(topology: ClusterTopology, cluster: Cluster, now: datetime) -> ClusterTopologyStatus:
+def topology_status(
+    topology: ClusterTopology, cluster: Cluster, now: datetime, glance: ClusterSummary | None = None
+) -> ClusterTopologyStatus:
     """The status of one ClusterTopology."""
     nodes = [view for view in cluster.nodes.values() if view.machine is not None]
     if _counts(topology):
-        told, levels = [_ready(topology, cluster, nodes), _agents(nodes)], _levels(cluster, nodes)
+        told, levels = [_ready(topology, cluster, nodes), _agents(nodes)], levels_of(cluster)
     else:
         words = (
             f"only the ClusterTopology called {DEFAULT_CLUSTER_TOPOLOGY} counts; create it under that name, and delete "
@@ -122,15 +126,18 @@ def topology_status(topology: ClusterTopology, cluster: Cluster, now: datetime) 
     types = {each.type for each in told}
     stored = [each for each in topology.status.conditions if each.type in types]
     conditions = observed(stored, told, generation=topology.metadata.generation, now=now)
-    return ClusterTopologyStatus(conditions=conditions, levels=levels)
+    is_told = glance is not None and _counts(topology)
+    told_now = news_of(glance, topology.status.summary) if is_told and glance is not None else None
+    return ClusterTopologyStatus(conditions=conditions, levels=levels, summary=told_now)
 
 
 def _counts(topology: ClusterTopology) -> bool:
     return topology.metadata.name == DEFAULT_CLUSTER_TOPOLOGY
 
 
-def _levels(cluster: Cluster, nodes: Sequence[NodeView]) -> list[LevelStatus]:
-    counted = [(view.domains, *_gpus(view)) for view in nodes]
+def levels_of(cluster: Cluster) -> list[LevelStatus]:
+    """What is counted of each level over nodes with a machine."""
+    counted = [(view.domains, *_gpus(view)) for view in cluster.nodes.values() if view.machine is not None]
     levels = []
     for at, name in enumerate(cluster.levels):
         inside = [each for each in counted if each[0][at] is not None]

@@ -20,7 +20,7 @@ from closeknit.cluster.objects.nic_exposure import NicExposure, asks_for_nics, n
 from closeknit.placement.allreduce.bandwidth import EVERY_NIC, NicAccess
 from closeknit.placement.allreduce.paths import nvlink_generation
 from closeknit.placement.candidates.areas import Area, Areas, OfferMask, OfferNumber, mask_of_offers, numbers_of
-from closeknit.placement.candidates.offer import Peers, matching, terms
+from closeknit.placement.candidates.offer import Joint, Peers, matching, terms
 from closeknit.placement.gang.cache import OfferShare, Tables
 from closeknit.placement.gang.interconnect import Interconnect
 from closeknit.placement.gang.layout import Part
@@ -260,7 +260,7 @@ class _Kept:
             return ()
         scale, floor = Scale(len(self.joints.levels)), Value(0.0, request.min_bus_bandwidth_gb_s or 0.0)
         values = ShareValues(
-            self.tables, request, offers, most, self.transport, scale=scale, kept=self._whole_ranks, joined=False
+            self.tables, request, offers, most, self.transport, scale=scale, kept=self._whole_ranks, joined=Joint.NONE
         )
 
         def cheapest(able: OfferMask) -> _Sum:

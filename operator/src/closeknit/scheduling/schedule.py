@@ -15,6 +15,7 @@ from closeknit.scheduling.memo.questions import Questions
 from closeknit.scheduling.memo.refusal_words import AGAIN, renewed
 from closeknit.scheduling.memo.standing import Standing, noted
 from closeknit.scheduling.memo.template_memory import template_memory
+from closeknit.scheduling.policy.admit import admit
 from closeknit.scheduling.policy.crowd import Crowd
 from closeknit.scheduling.policy.gates import gated, put_aside, readable
 from closeknit.scheduling.policy.hold import held
@@ -31,6 +32,8 @@ from closeknit.scheduling.victims.preemptions import Preemptions
 
 POLICIES: tuple[Policy, ...] = (readable, gated, evicted, awaiting, replaced, held, put_aside, preempt)
 """In this order: the first that has a verdict on a job decides. The last one always has."""
+WITHOUT_PREEMPTION: tuple[Policy, ...] = (readable, gated, replaced, held, put_aside, admit)
+"""The same where nobody ends for another: a replay has no Pods that could."""
 
 
 def schedule(
@@ -48,8 +51,8 @@ def schedule(
     is_quiet = memory.schedule is not None and is_same_scene(last.cluster, cluster)
     questions = Questions(last, tables, QuestionBudget(last.came_to, are_bounded=memory.is_rationed))
     crowd, probation = Crowd(cluster), Probation(cluster, memory, now)
-    backfill = Backfill(last, tables, now)
     preemptions = Preemptions(cluster, last, now, are_bounded=memory.is_rationed)
+    backfill = Backfill(last, tables, now)
     templates = template_memory(cluster, last)
     walk = Walk(
         cluster=cluster,
@@ -60,8 +63,8 @@ def schedule(
         probation=probation,
         crowd=crowd,
         lemons=LastNodes(cluster, now),
-        backfill=backfill,
         preemptions=preemptions,
+        backfill=backfill,
         beyond=templates.beyond,
     )
     scene = last.scene if is_quiet else cluster
@@ -70,8 +73,7 @@ def schedule(
         memory,
         now,
         questions,
-        backfill,
-        preemptions,
+        (backfill, preemptions),
         scene=scene,
         is_crowded=crowd.is_behind,
         beyond=templates.beyond,

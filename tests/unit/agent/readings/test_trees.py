@@ -1,5 +1,6 @@
 """Whole machines, from the files of sysfs to the words that nvidia-smi topo -m prints."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,25 @@ from closeknit.agent import sysfs
 from closeknit.agent.discovery.readings.readings import GpuReading, PairReading, Readings
 from closeknit.agent.discovery.topology import Discovery, discover
 from closeknit.api.nodetopology import Confidence, Method, Transport
-from closeknit.machine.checks import check
-from harness.sysfs_machines import AC922, AZURE, DGX_H100, GB200_TRAY, GCP, GH200, HGX_B200, KNOWN, P5, Known
-from harness.sysfs_tree import Tree
+from closeknit.machine.checks import LEVELS, check
+from harness.sysfs_machines import (
+    AC922,
+    AZURE,
+    DGX_H100,
+    GB200_TRAY,
+    GB300_TRAY,
+    GCP,
+    GH200,
+    HGX_B200,
+    KNOWN,
+    P5,
+    Known,
+    connectx_8,
+    dma_function,
+)
+from harness.sysfs_tree import GPU, HostBridge, Machine, Tree, vital_product_data
+
+UUID_0 = vital_product_data("c8280zmlx5_0")
 
 
 def readings_of(root: Path, known: Known, pairs: tuple[PairReading, ...] = ()) -> Readings:
@@ -122,3 +139,91 @@ def test_nvml_checks_sysfs(told: int | None, confidence: Confidence, tmp_path: P
     pairs = (PairReading(a=0, b=1, common_ancestor=told),)
     spec = discover(readings_of(tmp_path, DGX_H100, pairs), Method.NVML).spec
     assert (spec.source.pcie_confidence, spec.pcie.levels[0].split()[1]) == (confidence, "NODE")
+
+
+def gb300(root: Path) -> Tree:
+    return Tree(root, GB300_TRAY.machine)
+
+
+def nearest(root: Path) -> dict[str, list[int]]:
+    """Per NIC, the GPUs at its nearest level; none where no level is known."""
+    errors: dict[str, str] = {}
+    readings = Readings(
+        gpus=tuple(
+            GpuReading(index=index, bus_id=address)
+            for index, address in enumerate(("0008:06:00.0", "0009:06:00.0", "0018:06:00.0", "0019:06:00.0"))
+        ),
+        pci=sysfs.pci_devices(root, errors),
+        rdma=sysfs.rdma_devices(root, errors),
+    )
+    nics = discover(readings, Method.NVML).spec.nics or []
+    return {
+        nic.name: [at for at, level in enumerate(nic.gpu_levels) if level == min(nic.gpu_levels, key=LEVELS.index)]
+        for nic in nics
+    }
+
+
+def test_data_direct_pairs_as_rdma_topo_does_and_not_by_the_order_of_addresses(tmp_path: Path) -> None:
+    tree = gb300(tmp_path)
+    assert tree.gpus == ["0008:06:00.0", "0009:06:00.0", "0018:06:00.0", "0019:06:00.0"]
+    nics = found_in(tmp_path / "again", GB300_TRAY).spec.nics or []
+    assert [(nic.pci_address, nic.data_direct_address) for nic in nics] == [
+        ("0000:03:00.0", "0009:03:00.0"),
+        ("0002:03:00.0", "0008:03:00.0"),
+        ("0010:03:00.0", "0019:03:00.0"),
+        ("0012:03:00.0", "0018:03:00.0"),
+        ("0006:01:00.0", None),
+    ]
+    assert nearest(tmp_path) == {"mlx5_0": [1], "mlx5_1": [0], "mlx5_2": [3], "mlx5_3": [2], "mlx5_4": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "vpd", "unknown"),
+    [
+        pytest.param("0000:03:00.0", None, {"mlx5_0"}, id="the NIC's cannot be read"),
+        pytest.param("0000:03:00.0", b"", {"mlx5_0"}, id="the NIC's are empty"),
+        pytest.param("0000:03:00.0", vital_product_data("x")[:-9], {"mlx5_0"}, id="the NIC's are torn"),
+        pytest.param("0009:03:00.0", None, {"mlx5_0"}, id="those of the DMA function cannot be read"),
+        pytest.param(
+            "0008:03:00.0", vital_product_data("c8280zmlx5_0"), {"mlx5_0"}, id="two DMA functions are one card's"
+        ),
+        pytest.param("0009:03:00.0", vital_product_data("x"), set(), id="the DMA function is another card's"),
+    ],
+)
+def test_where_no_pair_is_told_the_levels_are_unknown(
+    changed: str, vpd: bytes | None, unknown: set[str], tmp_path: Path
+) -> None:
+    gb300(tmp_path)
+    file = tmp_path / "sys/bus/pci/devices" / changed / "vpd"
+    if vpd is None:
+        file.unlink()
+    else:
+        file.write_bytes(vpd)
+    found = nearest(tmp_path)
+    assert {name for name, near in found.items() if not near} == unknown
+    assert found["mlx5_4"] == [0, 1]  # a BlueField has no Data Direct
+
+
+def test_without_root_no_connectx_8_has_a_place_beside_data_direct(tmp_path: Path) -> None:
+    gb300(tmp_path)
+    for file in tmp_path.rglob("vpd"):
+        file.unlink()
+    assert nearest(tmp_path) == {"mlx5_0": [], "mlx5_1": [], "mlx5_2": [], "mlx5_3": [], "mlx5_4": [0, 1]}
+
+
+def test_the_two_ports_of_a_card_share_its_dma_function(tmp_path: Path) -> None:
+    machine = Machine(
+        [
+            HostBridge(0, [[replace(connectx_8("mlx5_0"), functions=(replace(connectx_8("mlx5_1"), vpd=UUID_0),))]]),
+            HostBridge(0, [[dma_function("mlx5_0"), [GPU]]], domain=8),
+        ]
+    )
+    found = found_in(tmp_path, Known(machine, ""))
+    assert [nic.gpu_levels for nic in found.spec.nics or ()] == [["PXB"], ["PXB"]]
+
+
+def test_a_card_of_a_generation_to_come_is_told_by_its_uuid_alone(tmp_path: Path) -> None:
+    card = replace(connectx_8("mlx5_0"), device="0x1027")
+    machine = Machine([HostBridge(0, [[card]]), HostBridge(0, [[dma_function("mlx5_0"), [GPU]]], domain=8)])
+    nics = found_in(tmp_path, Known(machine, "")).spec.nics or []
+    assert [(nic.gpu_levels, nic.data_direct_address) for nic in nics] == [(["PXB"], "0008:03:00.0")]

@@ -77,6 +77,11 @@ FACTS = {
         "0 0 1 1",
         "SYS 0,1,2,3; SYS 0,1,2,3; SYS 0,1,2,3; SYS 0,1,2,3",
     ),
+    "gb300-tray": (
+        "switched 18",
+        "0 0 1 1",
+        "PXB 1; PXB 0; PXB 3; PXB 2",
+    ),
     "gh200": (
         "",
         "0",
@@ -116,6 +121,11 @@ FACTS = {
         "switched 18",
         "0 0 0 0 1 1 1 1",
         "PIX 0; PIX 1; PIX 2; PIX 3; PIX 4; PIX 5; PIX 6; PIX 7",
+    ),
+    "hgx-b300": (
+        "switched 18",
+        "0 0 0 0 1 1 1 1",
+        "PXB 0; PXB 1; PXB 2; PXB 3; PXB 4; PXB 5; PXB 6; PXB 7",
     ),
     "hgx-h100-4": (
         "0-1:6 0-2:6 0-3:6 1-2:6 1-3:6 2-3:6",

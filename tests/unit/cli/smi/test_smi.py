@@ -6,13 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from closeknit.agent.discovery.simulated.simulation import readings_of
 from closeknit.agent.discovery.topology import discover
 from closeknit.agent.sources.recorded import RecordedSource
+from closeknit.agent.sources.simulated import load_profile
 from closeknit.api.nodetopology import Confidence, Method, NodeTopologySpec
+from closeknit.api.nodetopology_status import NodeTopologyStatus
+from closeknit.api.objects import NodeTopology, ObjectMeta
 from closeknit.cli.smi.paste import MAX_LINE_LENGTH, lines
 from closeknit.cli.smi.reading import read
 from closeknit.cli.smi.torn import Torn
+from closeknit.cli.topology.machine_sheet import sheet
 from closeknit.machine.products import product_of
+from harness import smi_text
 
 DUMPS = Path(__file__).parents[3] / "fixtures" / "dumps"
 FULL_LEGEND = "\nLegend:\n  X    = Self\n  NV#  = Connection traversing a bonded set of # NVLinks\n"
@@ -104,6 +110,8 @@ def test_a_gpu_that_the_switches_do_not_reach_has_no_links() -> None:
         ("Tesla V100-SXM3-32GB", 6),
         ("NVIDIA RTX A6000", 4),
         ("NVIDIA GB200", 18),
+        ("NVIDIA B300 SXM6 AC", 18),
+        ("NVIDIA GB300", 18),
         ("NVIDIA RTX A4000", None),
         ("Tesla V100-PCIE-16GB", None),
         ("NVIDIA L40S", None),
@@ -231,6 +239,40 @@ def test_what_nvlinks_hide_takes_no_level_from_what_they_leave(numa: tuple[str, 
     assert (spec.pcie.levels, spec.source.pcie_confidence) == (levels, Confidence.LOW)
 
 
+def test_eight_gpus_in_a_mesh_keep_every_level_that_no_nvlink_hides() -> None:
+    """A DGX-1V prints SYS for 12 of its 28 pairs."""
+    spec = discover(readings_of(load_profile("dgx1-v100"), "n"), Method.SIMULATED).spec
+    without_nics = NodeTopologySpec.parse({**spec.wire(), "nics": []})
+    again = read(smi_text.topo(without_nics, NodeTopologyStatus()))
+    kept = [(row.split(), old.split()) for row, old in zip(again.pcie.levels, spec.pcie.levels, strict=True)]
+    pairs = {(pair.a, pair.b) for pair in spec.nvlink.pairs}
+    shown = [(a, b) for a in range(8) for b in range(a + 1, 8) if (a, b) not in pairs]
+    assert len(shown) == 12
+    assert all(kept[a][0][b] == kept[a][1][b] == "SYS" for a, b in shown)
+
+
+GB300 = (
+    "GPU0 GPU1 GPU2 GPU3 NIC0 NIC1 NIC2 NIC3",
+    "GPU0 X NV18 NV18 NV18 SYS SYS SYS SYS",
+    "GPU1 NV18 X NV18 NV18 SYS SYS SYS SYS",
+    "GPU2 NV18 NV18 X NV18 SYS SYS SYS SYS",
+    "GPU3 NV18 NV18 NV18 X SYS SYS SYS SYS",
+    "NIC0 SYS SYS SYS SYS X SYS SYS SYS",
+    "NIC1 SYS SYS SYS SYS SYS X SYS SYS",
+    "NIC2 SYS SYS SYS SYS SYS SYS X SYS",
+    "NIC3 SYS SYS SYS SYS SYS SYS SYS X",
+)
+
+
+@pytest.mark.parametrize(("product", "is_known"), [("NVIDIA GB300", False), ("NVIDIA GB200", True)])
+def test_what_a_text_does_not_know_of_data_direct_is_not_taken_from_it(product: str, is_known: bool) -> None:
+    """The table of DRANET's example of OKE's BM.GPU.GB300.4; rdma_topo pairs each NIC with one GPU there."""
+    spec = read(listed(4, product) + table(*GB300))
+    assert [bool(nic.gpu_levels) for nic in spec.nics or ()] == [is_known] * 4
+    notes = sheet(NodeTopology(metadata=ObjectMeta(name="n"), spec=spec)).notes
+    assert any("which GPUs NIC0, NIC1, NIC2, NIC3 are near is not known" in note for note in notes) is not is_known
+
+
 def test_a_level_that_is_told_tells_the_next() -> None:
     """Of GPU0 and GPU2 the NIC beside GPU1 says nothing; GPU1 does, once it is known how far that is from GPU0."""
     rows = ("GPU0 X NV4 NV4 PIX", "GPU1 NV4 X SYS PXB", "GPU2 NV4 SYS X N/A", "NIC0 PIX PXB N/A X")
@@ -253,6 +295,12 @@ WORDS = "X, NV and a number, PIX, PXB, PHB, NODE, SYS or N/A"
             "nothing", None,
             "has no table of nvidia-smi topo -m: a line that names GPU0, GPU1, … and a row for each of them",
             id="no table",
+        ),
+        pytest.param(
+            "RDMA NIC=0000:03:00.0, GPU=0009:06:00.0, RDMA DMA Function=0009:03:00.0\n\tNUMA Node: 0\n", None,
+            "is what rdma_topo prints: which NIC belongs to which GPU, and not what joins the GPUs; give that of "
+            "nvidia-smi topo -m, or have the node agent read both",
+            id="rdma_topo",
         ),
         pytest.param(
             listed(1, "NVIDIA H200") + "\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n", None,

@@ -11,12 +11,13 @@ from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import EndedAttempt, LostTime, Phases
 from closeknit.api.wire import Condition
-from closeknit.controller.gauges.totals import OTHER, totals
+from closeknit.controller.gauges.totals import totals
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.writes.resources import PODS, TRAINING_JOBS
 from closeknit.kube.api import Key
 from closeknit.kube.errors import Forbidden
 from closeknit.lifecycle.attempt.subject import empty
+from closeknit.lifecycle.overview.counts import OTHER
 from faults import virtual_time
 from faults.fault import Fault, Refuse
 from faults.store import Store

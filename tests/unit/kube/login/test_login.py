@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import ssl
 import subprocess
 import sys
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ from aiohttp import web
 
 from closeknit.kube.api import Resource
 from closeknit.kube.errors import LoginError, Unauthorized
+from closeknit.kube.login.kubeconfig_files import Kubeconfig
 from closeknit.kube.login.login import log_in
+from closeknit.kube.login.plain_login import PlainLogin
 from closeknit.kube.login.pod_login import TOKEN_S, PodLogin
 from faults import virtual_time
 from faults.http_server import serving
@@ -214,3 +218,74 @@ def test_one_torn_kubeconfig_of_several_is_named(tmp_path: Path, monkeypatch: py
     (tmp_path / "torn").write_text("a: [b")
     with pytest.raises(LoginError, match=f"^{tmp_path / 'torn'} is no kubeconfig that can be used: while parsing"):
         logged_in(f"{one}:{tmp_path / 'torn'}", monkeypatch)
+
+
+PLAIN = {
+    "a token": ({"token": "t"}, "Bearer t"),
+    "a file with one": ({"token": "old", "tokenFile": "token"}, "Bearer from-file"),
+    "nothing": ({}, None),
+}
+OTHERS: dict[str, dict[str, Any]] = {
+    "a program": {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "false"}},
+    "a provider": {"auth-provider": {"name": "oidc"}},
+    "a password": {"username": "a", "password": "b"},
+    "somebody else": {"token": "t", "as": "admin"},
+}
+
+
+def kubeconfig_of(user: dict[str, Any], folder: Path, **cluster: Any) -> Path:
+    """One context, in namespace ml."""
+    (folder / "token").write_text("from-file\n")
+    body = {
+        "current-context": "a",
+        "contexts": [{"name": "a", "context": {"cluster": "c", "user": "u", "namespace": "ml"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1/", **cluster}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    file = folder / "kubeconfig"
+    file.write_text(json.dumps(body))
+    return file
+
+
+@pytest.mark.parametrize(("user", "said"), PLAIN.values(), ids=PLAIN.keys())
+def test_a_context_that_says_all_by_itself_needs_no_library(
+    user: dict[str, Any], said: str | None, tmp_path: Path
+) -> None:
+    file = kubeconfig_of(user, tmp_path, **{"tls-server-name": "api", "proxy-url": "http://proxy:1"})
+
+    async def main() -> None:
+        login = await log_in(file)
+        assert type(login).__name__ == "PlainLogin"
+        assert (login.host, login.namespace) == ("https://127.0.0.1:1", "ml")
+        assert (login.server_name, login.proxy) == ("api", "http://proxy:1")
+        assert await login.authorization() == said
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("user", OTHERS.values(), ids=OTHERS.keys())
+def test_a_context_that_asks_for_more_is_for_the_library(user: dict[str, Any], tmp_path: Path) -> None:
+    read = Kubeconfig.of([kubeconfig_of(user, tmp_path)], None)
+    assert PlainLogin.of(read, "default") is None
+
+
+def test_a_certificate_of_ones_own_and_a_server_that_is_not_checked(tmp_path: Path) -> None:
+    pair = Authority().client("somebody")
+    data = {"client-certificate-data": pair.public, "client-key-data": pair.private}
+    user = {name: b64encode(content).decode() for name, content in data.items()}
+    read = Kubeconfig.of([kubeconfig_of(user, tmp_path, **{"insecure-skip-tls-verify": True})], None)
+    login = PlainLogin.of(read, "default")
+    assert login is not None
+    assert (login.tls.verify_mode, login.tls.check_hostname) == (ssl.CERT_NONE, False)
+    with pytest.raises(LoginError, match="is no kubeconfig that can be used"):
+        torn = {**user, "client-key-data": user["client-certificate-data"]}
+        PlainLogin.of(Kubeconfig.of([kubeconfig_of(torn, tmp_path)], None), "default")
+
+
+def test_a_token_file_that_is_gone_is_named(tmp_path: Path) -> None:
+    async def main() -> None:
+        login = await log_in(kubeconfig_of({"tokenFile": "gone"}, tmp_path))
+        with pytest.raises(LoginError, match=r"the token file .*/gone cannot be read: No such file"):
+            await login.authorization()
+
+    asyncio.run(main())

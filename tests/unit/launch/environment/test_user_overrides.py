@@ -57,6 +57,16 @@ def hazards(*entries: dict[str, Any], **facts: Any) -> tuple[HarmfulSetting, ...
     return environment(gang(8, 8, trainer={"env": list(entries)}, **{**RDMA, **facts}), 0).hazards
 
 
+@pytest.mark.parametrize(
+    ("value", "has_data_direct", "is_told"),
+    [("0", True, True), ("1", True, False), ("2", True, False), ("0", False, False)],
+)
+def test_data_direct_is_harmful_to_leave_where_there_is_some(value: str, has_data_direct: bool, is_told: bool) -> None:
+    """NCCL then takes the NIC's own function and the CPU (net_ib/init.cc of 2.30.7: IB_DATA_DIRECT, 1 by default)."""
+    told = hazards({"name": "NCCL_IB_DATA_DIRECT", "value": value}, has_data_direct=has_data_direct)
+    assert [hazard.name for hazard in told] == (["NCCL_IB_DATA_DIRECT"] if is_told else [])
+
+
 @pytest.mark.parametrize(("name", "value"), HARMFUL)
 def test_a_harmful_setting_is_kept_and_warned_of(name: str, value: str) -> None:
     of = gang(8, 8, trainer={"env": [{"name": name, "value": value}]}, **RDMA)

@@ -7,7 +7,7 @@ import pytest
 from closeknit.api.names import GPU_RESOURCE, IMEX_CHANNELS, ConditionType
 from closeknit.lifecycle.status.conditions import found
 from closeknit.lifecycle.status.degraded import FIXED
-from scenarios.manifests import Manifest, device_class, training_job
+from scenarios.manifests import Manifest, cluster_topology, device_class, training_job
 from scenarios.story import Story, dra_node, plugin_node
 
 DRIVER = device_class(IMEX_CHANNELS)
@@ -80,11 +80,77 @@ def test_without_channels_a_group_waits_for_one_machine(
     assert why in pending.message
 
 
-@pytest.mark.parametrize(("gpus", "has_channels"), [(8, False), (10, True)])
-def test_no_two_gangs_have_compute_domains_on_one_node(gpus: int, has_channels: bool) -> None:
-    """NVIDIA's driver has one on a node at a time, and the second gang's Pods would wait for the end of the first."""
-    story = trays(dra_node, DRIVER, spec={"gpus": gpus, "topology": {"gpusPerNode": gpus // 2}})
+SHARED = cluster_topology(fabric={"sharedTrays": True})
+
+
+@pytest.mark.parametrize(
+    ("gpus", "classes", "has_channels"),
+    [
+        pytest.param(8, [], False, id="half of each node"),
+        pytest.param(10, [], False, id="more than half, and strangers may have the rest"),
+        pytest.param(16, [], True, id="all of each node"),
+        pytest.param(8, [SHARED], False, id="half, where the site shares trays"),
+        pytest.param(10, [SHARED], True, id="more than half, where it does"),
+    ],
+)
+def test_no_pod_beside_a_gang_with_channels_can_claim_one(
+    gpus: int, classes: list[Manifest], has_channels: bool
+) -> None:
+    """NVIDIA's driver prepares one claim on channel 0 of a node (assertImexChannelNotAllocated), and labels the node
+    with one ComputeDomain (AddNodeLabel): a second Pod with a channel waits for the end of the first."""
+    story = trays(dra_node, DRIVER, *classes, spec={"gpus": gpus, "topology": {"gpusPerNode": gpus // 2}})
     assert ("create ComputeDomain train-a1" in story.written) is has_channels
+
+
+@pytest.mark.parametrize(("classes", "is_placed"), [([], False), ([SHARED], True)])
+def test_a_group_that_needs_channels_waits_for_whole_trays_and_is_told_of_the_other_way(
+    classes: list[Manifest], is_placed: bool
+) -> None:
+    spec = {"gpus": 10, "parallelism": {"tensor": 10}, "topology": {"nvlink": "Required", "gpusPerNode": 5}}
+    pending = trays(dra_node, DRIVER, *classes, spec=spec).status().pending
+    if is_placed:
+        assert pending is None
+        return
+    assert pending is not None
+    assert (
+        "no nvlink-domain has room for all on whole nodes, which NVLink between them takes (ClusterTopology "
+        "fabric.sharedTrays: true would share them)"
+    ) in pending.message
+
+
+UUID = "0123abcd-0000-4000-8000-000000000001"
+
+
+@pytest.mark.parametrize(
+    ("cliques", "labels", "has_channels", "told"),
+    [
+        pytest.param((1, 1), (1, 1), True, None, id="both say the same"),
+        pytest.param((None, None), (1, 1), True, None, id="the agent read none"),
+        pytest.param((2, 2), (1, 1), True, "on gpu-1, gpu-2 ", id="a label that is behind on both nodes"),
+        pytest.param((1, 2), (1, 1), False, "on gpu-2 ", id="a label that joins what NVML does not"),
+    ],
+)
+def test_a_clique_label_that_nvml_contradicts(
+    cliques: tuple[int | None, ...], labels: tuple[int, ...], has_channels: bool, told: str | None
+) -> None:
+    """GPU feature discovery and NVIDIA's DRA driver both write it; NCCL and the driver's daemons ask NVML."""
+    nodes = [each for name in ("gpu-1", "gpu-2") for each in dra_node(name)]
+    for node in nodes:
+        at = 0 if "gpu-1" in node["metadata"]["name"] else 1
+        if node["kind"] == "Node":
+            node["metadata"].setdefault("labels", {})["nvidia.com/gpu.clique"] = f"{UUID}.{labels[at]}"
+        if node["kind"] == "NodeTopology":
+            node["spec"]["nvlink"] = {"switched": True, "linksPerGPU": [18] * 8}
+            if cliques[at] is not None:
+                node["spec"]["nvlink"]["domain"] = {"clusterUUID": UUID, "cliqueID": cliques[at]}
+    story = Story(*nodes, DRIVER, training_job(spec={"gpus": 16}))
+    story.settle()
+    assert ("create ComputeDomain train-a1" in story.written) is has_channels
+    environment = story.status().environment
+    warnings = environment.warnings if environment else []
+    found = [line for line in warnings if line.startswith(f"nvidia.com/gpu.clique={UUID}.1: on ")]
+    assert len(found) == (told is not None)
+    assert told is None or (told in found[0] and f"reads {UUID}.2 of NVML" in found[0])
 
 
 def test_a_controller_that_makes_no_claims_is_told_of() -> None:

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from closeknit.agent.sources.simulated import load_profile
 from closeknit.lifecycle.attempt.own_gpus import with_own_gpus_free
 from closeknit.lifecycle.writes.quota_demand import quota_demand
+from scenarios.machines import published
 from scenarios.manifests import (
     Manifest,
     device_class,
@@ -284,3 +286,33 @@ def test_quotas_of_devices_count_both_classes() -> None:
     asked = quota_demand(claims, may_be_counted=False).others
     assert asked["dranet.deviceclass.resource.k8s.io/devices"] == 8
     assert asked["gpu.nvidia.com.deviceclass.resource.k8s.io/devices"] == 16
+
+
+@pytest.mark.parametrize(
+    ("held", "names", "addresses"),
+    [
+        pytest.param((), ["mlx5_1:1"], ["0002:03:00.0"], id="the first GPU"),
+        pytest.param((0,), ["mlx5_0:1"], ["0000:03:00.0"], id="the second GPU"),
+        pytest.param((0, 1), ["mlx5_3:1"], ["0012:03:00.0"], id="the third GPU"),
+    ],
+)
+def test_beside_data_direct_the_nic_of_a_gpu_is_that_of_its_dma_function(
+    held: tuple[int, ...], names: list[str], addresses: list[str]
+) -> None:
+    """On a GB300 tray no NIC shares a PCIe root with a GPU, and addresses are not in the order of the pairs. NVIDIA's
+    GPUDirect RDMA guide for Grace Blackwell with ConnectX-8 has 0002:03:00.0 with the first GPU, 0008:06:00.0."""
+    every = ["0000:03:00.0", "0002:03:00.0", "0010:03:00.0", "0012:03:00.0"]
+    spec = published(load_profile("gb300-tray"), "0").wire()
+    manifests = []
+    for name in ("gpu-1", "gpu-2"):
+        topology = node_topology(name, count=4)
+        uuids = [gpu["uuid"] for gpu in topology["spec"]["gpus"]]
+        gpus = [{**gpu, "uuid": uuid} for gpu, uuid in zip(spec["gpus"], uuids, strict=True)]
+        topology["spec"] = {**spec, "gpus": gpus, "nvlink": {**spec["nvlink"], "domain": None}}
+        del topology["spec"]["nvlink"]["domain"]
+        manifests += [node(name, gpus=None), topology, resource_slice(name, range(4)), nic_slice(name, every)]
+    claims = [resource_claim("notebook", *((name, gpu) for name in ("gpu-1", "gpu-2") for gpu in held))] if held else []
+    story = settled(*manifests, DRANET, *claims, job(gpus=2))
+    words = nics(story, "train-a1-worker-00000")["selectors"][0]["cel"]["expression"]
+    assert [address for address in every if repr(address) in words] == addresses
+    assert environment(story)["NCCL_IB_HCA"] == f"={','.join(names)}"

@@ -367,6 +367,25 @@ def test_nics_behind_a_grace(graph: Machine, positions: range | tuple[int, ...],
     assert nic_bandwidth(graph, rows, tuple(positions)) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("profile", "positions", "names"),
+    [
+        # rdma_topo on a GB300 tray: the NIC 0000:03:00.0 belongs to the GPU 0009:06:00.0, which is the second.
+        pytest.param("gb300-tray", (0,), ["mlx5_1"], id="GB300, the first GPU"),
+        pytest.param("gb300-tray", (1, 2), ["mlx5_0", "mlx5_3"], id="GB300, one of each CPU"),
+        pytest.param("hgx-b300", (5,), ["mlx5_5"], id="B300"),
+    ],
+)
+def test_the_nics_of_a_connectx_8_are_those_that_share_its_way_of_data(
+    profile: str, positions: tuple[int, ...], names: list[str]
+) -> None:
+    graph = machine(published(load_profile(profile), "0"))
+    rows = nearest_nics(graph, Transport.INFINIBAND, positions)
+    assert [graph.nics[row].name for row in sorted(rows)] == names
+    # Each carries 800 Gb/s beside its GPU, and not over the C2C that all NICs of a CPU share.
+    assert nic_bandwidth(graph, rows, positions) == pytest.approx(96 * len(positions))
+
+
 def test_a_gpu_with_c2c_is_no_twin_of_one_without() -> None:
     assert graced([0, 0], TRAY).topology_class != graced([0, 0], TRAY, links=0, speed=None).topology_class
 

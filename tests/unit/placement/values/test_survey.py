@@ -321,12 +321,27 @@ def test_nvlink_joins_the_nodes_of_a_gang_in_one_domain(
     assert ([share.node for share in found.shares], found.predicted_bus_bandwidth_gb_s) == (nodes, gb_s)
 
 
-@pytest.mark.parametrize(("each", "gb_s"), [(1, 48.0), (2, 96.0), (3, 720.0), (4, 720.0)])
-def test_nvlink_joins_nodes_of_which_a_gang_has_more_than_half(each: int, gb_s: float) -> None:
-    """A node can be in one ComputeDomain at a time: two gangs that share trays by halves both go without."""
+@pytest.mark.parametrize(
+    ("each", "shared", "gb_s"),
+    [
+        (1, False, 48.0),
+        (2, False, 96.0),
+        (3, False, 144.0),
+        (4, False, 720.0),
+        (1, True, 48.0),
+        (2, True, 96.0),
+        (3, True, 720.0),
+        (4, True, 720.0),
+    ],
+)
+def test_nvlink_joins_nodes_that_a_gang_has_whole_or_for_the_most_part(each: int, shared: bool, gb_s: float) -> None:
+    """NVIDIA's driver gives a node one IMEX channel, and that to one claim: of two gangs that share a tray one goes
+    without, and a stranger beside a gang may hold the channel."""
+    fabric = {"sharedTrays": shared}
     trays = [node(f"tray-{n}", graph("gb200-tray", str(n)), path=("d1",)) for n in (1, 2)]
     spec = {"gpus": 2 * each, "topology": {"gpusPerNode": each}}
-    found = place(cluster_of(*trays, levels=(NVLINK_DOMAIN_LEVEL,), imex=["DRA"]), wanted(**spec), Tables())
+    cluster = cluster_of(*trays, levels=(NVLINK_DOMAIN_LEVEL,), imex=["DRA"], fabric=fabric)
+    found = place(cluster, wanted(**spec), Tables())
     assert isinstance(found, Placement)
     assert found.predicted_bus_bandwidth_gb_s == gb_s
 

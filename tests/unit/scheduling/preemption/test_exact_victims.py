@@ -80,21 +80,23 @@ def machine_of(name: str, chance: random.Random, kind: str, rack: str) -> Iterat
         yield resource_slice(name, range(8))
 
 
-def site(seed: int, most: int = 9) -> tuple[Cluster, list[Holding]]:
-    """Some nodes, jobs of several priorities that hold parts of them, and an urgent one."""
+def site(seed: int, jobs: range = range(1, 10)) -> tuple[Cluster, list[Holding]]:
+    """Some nodes, so many jobs of several priorities that hold parts of them, and an urgent one."""
     chance = random.Random(seed)  # noqa: S311 - a cluster that can be seen again
     objects: list[dict[str, Any]] = [cluster_topology("rack"), priority_class("high", 100), priority_class("mid", 50)]
     kind = chance.choice(("plain", "quads", "plugin"))
-    free = {f"gpu-{number}": list(range(8)) for number in range(1, chance.choice((1, 2, 2, 3, 4)) + 1)}
+    is_crowded = len(jobs) < 9
+    nodes = chance.choice((4, 5, 6) if is_crowded else (1, 2, 2, 3, 4))
+    free = {f"gpu-{number}": list(range(8)) for number in range(1, nodes + 1)}
     is_dra = {}
     for number, name in enumerate(free):
         manifests = list(machine_of(name, chance, kind, f"r{number % 2}"))
         is_dra[name] = len(manifests) > 2
         objects += manifests
     low: list[Holding] = []
-    for number in range(chance.randint(1, most)):
+    for number in range(chance.choice(jobs)):
         names = chance.sample(sorted(free), k=min(len(free), chance.choice((1, 1, 1, 2))))
-        count = chance.choice((1, 2, 2, 4, 8))
+        count = chance.choice((1, 1, 2, 2, 2, 4) if is_crowded else (1, 2, 2, 4, 8))
         if any(len(free[name]) < count for name in names):
             continue
         shares = []

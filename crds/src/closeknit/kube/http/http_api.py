@@ -14,7 +14,7 @@ from closeknit.kube.errors import Conflict, NotFound
 from closeknit.kube.head import Head
 from closeknit.kube.http.connections import LargeAnswer
 from closeknit.kube.http.http_requests import Query, Requests
-from closeknit.kube.http.replies import events_of, made_of, object_of, page_of
+from closeknit.kube.http.replies import events_of, made_of, names_of, object_of, page_of
 from closeknit.kube.http.stream import line_batches
 from closeknit.kube.lease import LEASE_S, RENEW_DEADLINE_S, SENT_WITHIN_S
 from closeknit.kube.login.login import Login, log_in
@@ -23,6 +23,7 @@ REQUEST_TIMEOUT_S = 30.0
 # What is made, or given a status, is answered by its metadata alone where the API server can do that: half of what
 # comes for a Pod, and of a job with a large template hardly anything.
 HEAD_ALONE = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"}
+AS_TABLE = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
 # The API server gives up on a status that it has kept waiting for so long. What a leader sends in the last moment, that
 # is SENT_WITHIN_S after his deadline, is stored before another one may lead, or never.
 STORED_WITHIN_S = int(LEASE_S - RENEW_DEADLINE_S - SENT_WITHIN_S)
@@ -94,6 +95,12 @@ class HttpApi:
         """What a GET of any path answers, with these headers besides; bytes that are no text are replaced."""
         return (await self._call("GET", path, headers=headers)).decode(errors="replace")
 
+    async def pieces(self, path: str, query: Query) -> AsyncGenerator[bytes, None]:
+        """What a GET of any path answers, as it comes, for as long as it lasts. Close it with `contextlib.aclosing`."""
+        async with self._requests.stream(path, query) as response:
+            async for piece in response.content.iter_any():
+                yield piece
+
     async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> JsonObject:
         """See `Api.get`."""
         return object_of(await self._call("GET", resource.path(namespace, name)))
@@ -126,6 +133,13 @@ class HttpApi:
             if most < limit and len(answer) < PAGE_BYTES // 4:
                 self._limits[resource] = 2 * most
             return page_of(answer)
+
+    async def names(self, resource: Resource, *, namespace: str | None = None) -> Sequence[str]:
+        """Names of all objects of a resource, as a cache of the API server remembers them. Some 100 bytes come of each:
+        a table without the objects."""
+        query = {"resourceVersion": "0", "includeObject": "None"}
+        answer = await self._call("GET", resource.path(namespace), query, headers=AS_TABLE)
+        return names_of(answer)
 
     async def watch(
         self,

@@ -29,6 +29,14 @@ class _List(msgspec.Struct):
     items: list[msgspec.Raw] | None = None  # Go writes an empty slice as null here and there
 
 
+class _Row(msgspec.Struct):
+    cells: list[str | int | float | bool | None] = []
+
+
+class _Table(msgspec.Struct):
+    rows: list[_Row] | None = None
+
+
 _EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
 
 
@@ -43,6 +51,7 @@ _AROUND_ITEM, _AROUND_EVENT = 2, 1
 
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_table = msgspec.json.Decoder(_Table).decode
 _decode_list = msgspec.json.Decoder(_List).decode
 _decode_list_meta = msgspec.json.Decoder(_ListMeta).decode
 _decode_watch_line = msgspec.json.Decoder(_WatchLine).decode
@@ -52,6 +61,11 @@ _decode_type = msgspec.json.Decoder(_EventType).decode
 def object_of(answer: bytes) -> JsonObject:
     """The one object of an answer. Raises Unavailable for what is none."""
     return _decoded(_decode_object, shallow(answer))
+
+
+def names_of(answer: bytes) -> list[str]:
+    """The first cell of each row of a table, which is the name. Raises Unavailable for what is no table."""
+    return [str(row.cells[0]) for row in _decoded(_decode_table, answer).rows or () if row.cells]
 
 
 def made_of(answer: bytes) -> Head:

@@ -50,9 +50,16 @@ async def log_in(kubeconfig: Path | None, context: str | None = None) -> Login:
     if not files:
         missing = os.pathsep.join(map(str, named)) or "$KUBECONFIG"
         raise LoginError(f"there is no kubeconfig at {missing}: name one by --kubeconfig or $KUBECONFIG")
-    from closeknit.kube.login.kubeconfig import KubeconfigLogin  # noqa: PLC0415 -- its library takes 10 MB, and a Pod needs none
+    from closeknit.kube.login.kubeconfig_files import Kubeconfig  # noqa: PLC0415 -- a Pod needs none
+    from closeknit.kube.login.plain_login import PlainLogin  # noqa: PLC0415
+    from closeknit.kube.login.pod_login import namespace_of  # noqa: PLC0415
 
-    return await KubeconfigLogin.of(files, context)
+    read = Kubeconfig.of(files, context)
+    if (plain := PlainLogin.of(read, namespace_of(os.environ))) is not None:
+        return plain
+    from closeknit.kube.login.kubeconfig import KubeconfigLogin  # noqa: PLC0415 -- its library takes 10 MB, and a second
+
+    return await KubeconfigLogin.of(read)
 
 
 def _named(environment: Mapping[str, str]) -> Sequence[Path]:

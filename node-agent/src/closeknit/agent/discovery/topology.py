@@ -191,8 +191,14 @@ def _source(
         machine=_short(" ".join(filter(None, (kernel.system_vendor, kernel.product_name))), 128),
         virtualized=is_virtual,
         pcie_confidence=pcie_levels.confidence(readings, is_virtual, gpus, places),
-        topology_confidence=Confidence.HIGH if readings.gpus else None,
+        topology_confidence=_topology_confidence(readings.gpus),
     )
+
+
+def _topology_confidence(gpus: Sequence[GpuReading]) -> Confidence | None:
+    if not gpus:
+        return None
+    return Confidence.HIGH if nvlink.contradiction(gpus) is None else Confidence.LOW
 
 
 def _kernel_module(version: str | None) -> KernelModule | None:

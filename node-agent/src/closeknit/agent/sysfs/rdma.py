@@ -6,12 +6,12 @@ from pathlib import Path
 from closeknit.agent.discovery.readings.readings import RdmaPortReading, RdmaReading
 from closeknit.agent.sysfs.folder import MAX_ERRORS, Folder, root_folder
 from closeknit.agent.sysfs.pci_files import ADDRESS
+from closeknit.agent.sysfs.vital_product_data import MAX_VITAL_BYTES, card_uuid
 
 DEVICES = "sys/class/infiniband"
 MAX_DEVICES = 1024  # a host that gives out virtual functions has some hundred
 MAX_PORTS = 16
 MAX_GIDS = 256  # mlx5's table
-MAX_VITAL_BYTES = 1 << 15  # all of the vital product data: their addresses have 15 bits
 SWITCH_MANAGEMENT = b"SW_MNG"
 NO_GID = re.compile("[0:]*")
 # What the kernel's two software devices are told by: siw by its description, rxe by a file that no other device has.
@@ -61,6 +61,7 @@ def _device(name: str, entry: Folder) -> RdmaReading:
         physical_address=address if is_scalable else physical,
         is_software=address is None or _is_software(entry),
         is_switch_management=None if vital is None else SWITCH_MANAGEMENT in vital,
+        card_uuid=None if vital is None else card_uuid(vital),
         ports=_ports(entry),
         errors=entry.errors | ({} if function is None else function.errors),
     )

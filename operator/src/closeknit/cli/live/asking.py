@@ -7,7 +7,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from pydantic import ValidationError
 
 from closeknit.api.names import GROUP, Role
@@ -16,11 +15,12 @@ from closeknit.api.text.printable import printable
 from closeknit.cli.input import cluster_file
 from closeknit.cli.input.given import Reach
 from closeknit.cli.input.manifest import Manifest
-from closeknit.cli.input.not_there import NotThere
+from closeknit.cli.live.way import no_planner, not_there, reached
 from closeknit.cli.plan.decided import Placed, PlanRefused, Sitting, decided, not_taken, placed
+from closeknit.cli.plan.supposed import NOTHING, Supposed
 from closeknit.cluster.store.kinds import BY_STREAM, KINDS, ClusterObject, Kind, Stream
 from closeknit.kube.api import Resource
-from closeknit.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, LoginError, NotFound
+from closeknit.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
 from closeknit.kube.http.http_api import HttpApi
 from closeknit.launch.manifests.pod_manifest import pods
 
@@ -33,22 +33,11 @@ _ADDED = "IPC_LOCK"
 async def asking(reach: Reach, *, missing: str) -> AsyncGenerator[HttpApi, None]:
     """The way to the cluster. Raises NotThere for whatever keeps us from it or from reading what it answers; `missing`
     says what it means that something does not exist."""
-    try:
-        way = HttpApi.connect(user_agent="closeknit", kubeconfig=reach.kubeconfig, context=reach.context)
-        async with await way as api:
+    async with reached(reach, missing=missing) as api:
+        try:
             yield api
-    except NotFound:
-        raise NotThere(printable(missing)) from None
-    except (LoginError, ApiError, OSError) as error:
-        raise _not_there("cannot ask the cluster", error) from None
-    except ValidationError as error:
-        raise _not_there(f"a {error.title} cannot be read", error) from None
-    except msgspec.DecodeError as error:
-        raise _not_there("an object cannot be read", error) from None
-
-
-def _not_there(what: str, error: Exception) -> NotThere:
-    return NotThere(printable(f"{what}: {' '.join(str(error).split())}"))
+        except ValidationError as error:
+            raise not_there(f"a {error.title} cannot be read", error) from None
 
 
 def resource_of(kind: Kind) -> Resource:
@@ -71,7 +60,7 @@ async def all_of(api: HttpApi, kind: Kind, field_selector: str | None = None) ->
             return
 
 
-async def plan(file: Path, reach: Reach, clock: datetime) -> Placed | PlanRefused:
+async def plan(file: Path, reach: Reach, clock: datetime, supposed: Supposed = NOTHING) -> Placed | PlanRefused:
     """The decision on the job of a file in a running cluster, which is also asked whether it would take the job and one
     Pod of each role. Raises BadInput and NotThere."""
     async with asking(reach, missing=NO_CLUSTER) as api:
@@ -84,8 +73,13 @@ async def plan(file: Path, reach: Reach, clock: datetime) -> Placed | PlanRefuse
             # server without Nodes is no API server, and knows no GPUs.
             may_lack = (NotFound,) if kind.group else ()
             with suppress(*may_lack, *((Forbidden,) if kind.older_versions else ())):
-                found += [each async for each in all_of(api, kind) if each is not None]
-        sitting = decided(written.job, found, clock, is_live=True)
+                try:
+                    found += [each async for each in all_of(api, kind) if each is not None]
+                except Forbidden as error:
+                    if kind.older_versions:
+                        raise
+                    raise no_planner(error) from None
+        sitting = decided(written.job, found, clock, is_live=True, supposed=supposed)
         if isinstance(sitting, PlanRefused):
             return sitting
         refused, unchecked = await _asked_to_take(api, written, sitting)

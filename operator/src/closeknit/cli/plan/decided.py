@@ -8,6 +8,7 @@ from typing import Any
 from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Pending, PlacementStatus, TrainingJobStatus
+from closeknit.cli.plan.supposed import NOTHING, Supposed
 from closeknit.cluster.booking.booking import assignments, booking, names
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.job_volumes import NO_VOLUMES, sources
@@ -32,7 +33,7 @@ from closeknit.placement.fragmentation import Fragmentation, fragmentation
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import can_place, place
 from closeknit.placement.ranks.coordinates import Coordinates, coordinates
-from closeknit.placement.remedies.changes import nearest_changes
+from closeknit.placement.remedies.changes import Alternative, nearest_changes
 from closeknit.placement.values.placement import NoFit
 from closeknit.placement.values.request import Request, request
 from closeknit.placement.values.sentences import count
@@ -121,6 +122,8 @@ class PlanRefused:
     """What the cluster has free, and how scattered."""
     booked: HeldAlready | None = None
     """As Placed has it."""
+    changes: tuple[Alternative, ...] = ()
+    """Those of pending.nearest, with where it would then go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +158,11 @@ def over_tcp(made: Gang) -> str | None:
     return f"ranks of different nodes talk over TCP: {why}"
 
 
-def plan(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetime) -> Placed | PlanRefused:
+def plan(
+    asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetime, supposed: Supposed = NOTHING
+) -> Placed | PlanRefused:
     """The decision on `asked`, as `decided` has it, with ranks and environment, and what a file cannot tell."""
-    found = decided(asked, objects, clock)
+    found = decided(asked, objects, clock, supposed=supposed)
     if isinstance(found, PlanRefused):
         return found
     name = asked.spec.priority_class_name
@@ -167,9 +172,16 @@ def plan(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetime) 
 
 
 def decided(
-    asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetime, *, is_live: bool = False
+    asked: TrainingJob,
+    objects: Sequence[ClusterObject],
+    clock: datetime,
+    *,
+    is_live: bool = False,
+    supposed: Supposed = NOTHING,
 ) -> Sitting | PlanRefused:
     """The decision on `asked`, after the unbooked jobs among `objects` that come before it in the queue.
+
+    Raises NotThere where something that is not there is supposed to be free, or gone.
 
     Now is the newest heartbeat that is not after `clock`: what lies further ahead is no sign of when this was recorded.
 
@@ -191,7 +203,7 @@ def decided(
         cluster = _without_children(cluster, stored)
         asked = _waiting(asked, stored)
     asked = asked.model_copy(update={"spec": asked.spec.model_copy(update={"suspend": False})})
-    cluster = cluster.with_job(asked)
+    cluster = supposed.of(cluster.with_job(asked))
     now = cluster.newest_heartbeat(clock) or NO_CLOCK
     tables = Tables()
     decision = decide(cluster, tables, Memory(is_rationed=False), now)
@@ -201,6 +213,9 @@ def decided(
         if next_step.error is not None:
             raise next_step.error
         status = next_step.status
+        if status is not None and status.pending is not None and status.placement is not None:
+            # It would start once others have made room: it does not fit now, and the message says who they are.
+            return PlanRefused(asked.key, status.pending, fragmentation(cluster.at(now), tables), booked=held)
         if status is not None and status.placement is not None:
             scene = _scene(cluster.at(now), decision.schedule, asked.key)
             booked = asked.model_copy(update={"status": status})
@@ -269,8 +284,9 @@ def _refused(job: TrainingJob, pending: Pending, cluster: Cluster, tables: Table
     if traits(pending.reason).is_of_placement and not is_behind:
         if can_place(cluster, asked, tables):  # so that it is its patience that it waits for
             asked = patient(asked, cluster, tables) or asked
-        told = [str(change) for change in nearest_changes(cluster, asked, tables)]
-        pending = pending.model_copy(update={"nearest": told})
+        changes = nearest_changes(cluster, asked, tables)
+        pending = pending.model_copy(update={"nearest": [str(change) for change in changes]})
+        return PlanRefused(job.key, pending, fragmentation(cluster, tables), changes=changes)
     return PlanRefused(job.key, pending, fragmentation(cluster, tables))
 
 

@@ -8,10 +8,12 @@ import msgspec
 
 from closeknit.cli.plan.decided import Placed, PlanRefused, Rank
 from closeknit.placement.fragmentation import Fragmentation
+from closeknit.placement.remedies.changes import Alternative
 
 
-def as_json(answer: Placed | PlanRefused) -> str:
-    """One JSON object: fits with placement, ranks and environment, or not with pending.
+def as_json(answer: Placed | PlanRefused, supposed: str = "", *, is_relaxed: bool = False) -> str:
+    """One JSON object: fits with placement, ranks and environment, or not with pending. It then also says, if
+    `is_relaxed`, where it would go with each of the nearest changes. `supposed` is what was taken for granted.
 
     Of ASCII alone, for it may be read on a terminal, and names in it come from files.
     """
@@ -20,7 +22,8 @@ def as_json(answer: Placed | PlanRefused) -> str:
         pending = answer.pending
         reason = {"reason": pending.reason, "message": pending.message, "nearest": pending.nearest}
         reason |= {} if pending.estimated_start is None else {"estimatedStart": pending.estimated_start}
-        body = {"fits": False, "pending": reason, "free": scattered(answer.free), **_booked(answer)}
+        relaxed = {"relaxed": [_relaxed(change) for change in answer.changes]} if is_relaxed else {}
+        body = {"fits": False, "pending": reason, "free": scattered(answer.free), **relaxed, **_booked(answer)}
     else:
         body = {
             "fits": True,
@@ -36,7 +39,18 @@ def as_json(answer: Placed | PlanRefused) -> str:
             **({} if answer.unknown_preference is None else {"unknownPreference": answer.unknown_preference}),
             **({"notChecked": answer.unchecked} if answer.unchecked else {}),
         }
-    return json.dumps(msgspec.to_builtins(body), indent=2)
+    return json.dumps(msgspec.to_builtins({**body, **({"supposed": supposed} if supposed else {})}), indent=2)
+
+
+def _relaxed(change: Alternative) -> dict[str, Any]:
+    placement = change.placement
+    predicted = placement.predicted_bus_bandwidth_gb_s
+    return {
+        "change": change.what,
+        "nodes": [{"name": share.node, "gpus": list(share.gpus)} for share in placement.shares],
+        "levels": dict(placement.levels),
+        "predictedBusBandwidthGBps": None if predicted is None else round(predicted, 1),
+    }
 
 
 def scattered(free: Fragmentation) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -12,10 +13,18 @@ from closeknit.api.trainingjob_status import PlacementStatus
 from closeknit.cli.plan.decided import Placed, PlanRefused
 from closeknit.cluster.booking.booking import assignments, names
 from closeknit.placement.fragmentation import Fragmentation
+from closeknit.placement.values.placement import Placement
+
+_MOST_SHARES = 16  # of a change; -o json has them all
 
 
-def print_table(answer: Placed | PlanRefused, console: Console) -> None:
-    """Nodes, GPUs, ranks and predicted bandwidth; or why it does not fit."""
+def print_table(
+    answer: Placed | PlanRefused, console: Console, supposed: str = "", *, is_relaxed: bool = False
+) -> None:
+    """Nodes, GPUs, ranks and predicted bandwidth; or why it does not fit, and, if `is_relaxed`, where it would go with
+    each of the nearest changes. `supposed` is what was taken for granted."""
+    if supposed:
+        console.print(_text(f"{supposed}:"))
     job = _text(str(answer.job), style="bold")
     if answer.booked is not None:
         console.print(job + _text(f" {answer.booked}; if the job of the file replaced it:"))
@@ -23,8 +32,10 @@ def print_table(answer: Placed | PlanRefused, console: Console) -> None:
         is_behind = answer.pending.reason == PendingReason.BEHIND_RESERVATION
         console.print(job + _text(f" {'has to wait' if is_behind else 'does not fit'}: {answer.pending.reason}"))
         console.print(_text(answer.pending.message))
-        for change in answer.pending.nearest:
+        for number, change in enumerate(answer.pending.nearest):
             console.print(_text(f"- {change}"))
+            if is_relaxed and number < len(answer.changes):
+                console.print(Padding(_shares(answer.changes[number].placement), (0, 0, 0, 2)))
         if answer.free.free_gpus:
             console.print(_text(f"free now: {_free(answer.free)}"))
         return
@@ -64,6 +75,20 @@ def _free(free: Fragmentation) -> str:
     islands = [f"{count} of {size}" for size, count in sorted(free.islands.items(), reverse=True)]
     words = f"{_count(free.free_gpus, 'GPU')}, {free.broken_gpus} on partly used nodes"
     return f"{words}; the largest gang {', '.join(inside)}; NVLink islands: {', '.join(islands)}"
+
+
+def _shares(placement: Placement) -> Table:
+    """Where a gang would go that is not placed."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("NODE", "GPUS", "RANKS"):
+        table.add_column(heading, no_wrap=True)
+    for share in placement.shares[:_MOST_SHARES]:
+        ranks = share.ranks
+        gpus = ",".join(map(str, share.gpus))
+        table.add_row(_text(share.node), _text(gpus), f"{ranks[0]}-{ranks[-1]}" if len(ranks) > 1 else f"{ranks[0]}")
+    if len(placement.shares) > _MOST_SHARES:
+        table.add_row(_text(f"and {len(placement.shares) - _MOST_SHARES} more"), _text(""), "")
+    return table
 
 
 def _nodes(placement: PlacementStatus) -> Table:

@@ -48,7 +48,8 @@ def read(text: str) -> NodeTopologySpec:
     if set(beside.gpus) != set(table.names[: table.gpu_count]):
         named = [None] * table.gpu_count  # of another machine
     levels = distances(shown)
-    nvlink, is_sure = _nvlink(table, [product_of(gpu.product) if gpu else None for gpu in named])
+    products = [product_of(gpu.product) if gpu else None for gpu in named]
+    nvlink, is_sure = _nvlink(table, products)
     if not nvlink.switched and not nvlink.pairs:
         is_sure = _SHOWS_NVLINKS in text  # else it may be of topo -mp, which leaves them out
     spec = NodeTopologySpec(
@@ -62,7 +63,7 @@ def read(text: str) -> NodeTopologySpec:
         gpus=[_gpu(table, row, gpu) for row, gpu in enumerate(named)],
         nvlink=nvlink,
         pcie=Pcie(levels=[" ".join(row) for row in levels.rows]),
-        nics=_nics(table, beside),
+        nics=_nics(table, beside, hides_places=any(known is not None and known.has_data_direct for known in products)),
     )
     try:
         check(spec)
@@ -113,13 +114,16 @@ def _numa_node(text: str) -> int | None:
     return int(text) if re.fullmatch(r"\d{1,3}", text) else None
 
 
-def _nics(table: SmiTable, beside: Surroundings) -> list[Nic]:
+def _nics(table: SmiTable, beside: Surroundings, *, hides_places: bool) -> list[Nic]:
+    """`hides_places`: their levels are those of another function than the one that reaches GPU memory."""
     count = table.gpu_count
     found = []
     for row in range(count, len(table.names)):
         name = beside.nics.get(table.names[row], table.names[row])
         levels = list(table.cells[row][:count])
-        found.append(Nic(name=name, transport=_transport(name), gpu_levels=[] if UNKNOWN in levels else levels))
+        found.append(
+            Nic(name=name, transport=_transport(name), gpu_levels=[] if hides_places or UNKNOWN in levels else levels)
+        )
     return found
 
 

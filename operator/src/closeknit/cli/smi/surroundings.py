@@ -28,6 +28,11 @@ _OTHERS = (
         re.compile(r"^\s*=+NVSMI LOG=+|^\s*<nvidia_smi_log>"),
         f"is what nvidia-smi -q prints, which tells no distances; {_GIVE}",
     ),
+    (
+        re.compile(r"^\s*RDMA NIC(?:=| Board=| Parent=)"),
+        f"is what rdma_topo prints: which NIC belongs to which GPU, and not what joins the GPUs; {_GIVE}, or have the "
+        "node agent read both",
+    ),
     (_LISTED, f"is what nvidia-smi -L prints: which GPUs there are, and not what joins them; {_GIVE}"),
     (_TABLED, f"is what nvidia-smi alone prints: which GPUs there are, and not what joins them; {_GIVE}"),
     (

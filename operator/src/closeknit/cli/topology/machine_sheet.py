@@ -146,7 +146,8 @@ def _gpu_line(spec: NodeTopologySpec, row: int, status: NodeTopologyStatus) -> G
 def _nic_line(nic: Nic, order: Sequence[int], status: NodeTopologyStatus) -> NicLine:
     states = [_state(found) for found in status.nics if found.name == nic.name]
     rate = f"{nic.rate_gb_per_s:g} Gb/s" if nic.rate_gb_per_s is not None else None
-    known = [str(fact) for fact in (nic.transport, rate, nic.state if not states else None) if fact is not None]
+    way = "Data Direct" if nic.data_direct_address is not None else None
+    known = [str(fact) for fact in (nic.transport, rate, way, nic.state if not states else None) if fact is not None]
     levels = tuple(nic.gpu_levels[row] for row in order) if nic.gpu_levels else ()
     nearest = min(levels, key=LEVELS.index, default=UNKNOWN)
     beside = tuple(at for at, level in enumerate(levels) if level == nearest and level in _BESIDE)
@@ -202,7 +203,9 @@ def _notes(spec: NodeTopologySpec, status: NodeTopologyStatus) -> Sequence[str]:
     source = spec.source
     versions = [("driver", source.driver_version), ("CUDA", source.cuda_version)]
     notes = [", ".join((_METHODS[source.method], *(f"{name} {version}" for name, version in versions if version)))]
-    if source.topology_confidence is Confidence.LOW and spec.nvlink.pairs:
+    if source.topology_confidence is Confidence.LOW and source.method is not Method.NVIDIA_SMI:
+        notes.append("low confidence in NVLink: its generation does not go with the compute capability of the GPUs")
+    elif source.topology_confidence is Confidence.LOW and spec.nvlink.pairs:
         notes.append("low confidence in NVLink: from what was read, switches and direct links look the same")
     elif source.topology_confidence is Confidence.LOW:
         notes.append("low confidence in NVLink: from what was read, there may be some")
@@ -212,6 +215,7 @@ def _notes(spec: NodeTopologySpec, status: NodeTopologyStatus) -> Sequence[str]:
         notes += _lacking(spec)
     if spec.nics is None:
         notes.append("its RDMA NICs are not known")
+    notes += _unplaced(spec)
     if spec.nvlink.domain is not None:
         notes.append(f"of NVLink domain {spec.nvlink.domain.cluster_uuid}, clique {spec.nvlink.domain.clique_id}")
     notes += [
@@ -221,6 +225,22 @@ def _notes(spec: NodeTopologySpec, status: NodeTopologyStatus) -> Sequence[str]:
     ]
     notes += [] if status.lemon is None else [f"lemon since {status.lemon.since}: {status.lemon.message}"]
     return notes
+
+
+def _unplaced(spec: NodeTopologySpec) -> Iterator[str]:
+    """NICs without a level to any GPU, and why a text says none."""
+    names = list(dict.fromkeys(nic.name for nic in spec.nics or () if not nic.gpu_levels))
+    if not names or not spec.gpus:
+        return
+    why = ""
+    if spec.source.method is Method.NVIDIA_SMI and any(_has_data_direct(gpu.product) for gpu in spec.gpus):
+        why = ": nvidia-smi does not show the function beside a GPU that carries their data (Data Direct)"
+    yield f"which GPUs {', '.join(names)} {'is' if len(names) == 1 else 'are'} near is not known{why}"
+
+
+def _has_data_direct(product: str | None) -> bool:
+    known = product_of(product)
+    return known is not None and known.has_data_direct
 
 
 def _lacking(spec: NodeTopologySpec) -> Iterator[str]:

@@ -25,6 +25,8 @@ class SlicePools:
     """The same as `gpus` of MIG devices, by uuids of their own."""
     mig_uuids: Mapping[tuple[str, str], str]
     """(pool, device) -> uuid of the MIG device itself; older generations included."""
+    partitions: frozenset[frozenset[str]] | None = None
+    """Sets of uuids of whole GPUs, the only ones that a claim can have; None where a claim can have any."""
 
 
 NO_POOLS = SlicePools(complete=False, incomplete=None, gpus={}, uuids={}, mig={}, mig_uuids={})
@@ -42,6 +44,7 @@ def slice_pools(slices: Iterable[ResourceSlice], rules: Sequence[DeviceTaintRule
     uuids: dict[tuple[str, str], str] = {}
     mig: dict[str, Fault | None] = {}
     mig_uuids: dict[tuple[str, str], str] = {}
+    members: dict[tuple[str, int, int], set[str]] = {}
     for pool, all_slices in by_pool.items():
         for entry in all_slices:
             uuids.update({(pool, device): uuid for device, uuid in entry.uuids.items()})
@@ -54,9 +57,13 @@ def slice_pools(slices: Iterable[ResourceSlice], rules: Sequence[DeviceTaintRule
         for device in (device for entry in newest for device in entry.devices):
             if device.whole and device.uuid:
                 gpus[device.uuid] = device.unusable or tainted(rules, GPU_DRA_DRIVER, pool, device.name)
+                for size, partition in device.partitions:
+                    members.setdefault((pool, size, partition), set()).add(device.uuid)
             elif device.mig_uuid:
                 mig[device.mig_uuid] = device.unusable or tainted(rules, GPU_DRA_DRIVER, pool, device.name)
-    return SlicePools(bool(gpus), incomplete, gpus, uuids, mig, mig_uuids)
+    # One of which a GPU is missing is none: its claim would not be prepared.
+    whole = frozenset(frozenset(found) for (_, size, _), found in members.items() if len(found) == size)
+    return SlicePools(bool(gpus), incomplete, gpus, uuids, mig, mig_uuids, whole if members else None)
 
 
 def uuid_of(device: str, slices: Iterable[ResourceSlice]) -> str | None:

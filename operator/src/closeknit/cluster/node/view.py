@@ -30,7 +30,7 @@ from closeknit.cluster.objects.silence import Quiet, Silence
 from closeknit.cluster.persistent.heartbeats import STALE_AFTER
 from closeknit.cluster.persistent.table import EMPTY
 from closeknit.cluster.pods.pod import Pod
-from closeknit.machine.graph import Machine
+from closeknit.machine.graph import Machine, partitioned
 
 _DIGITS = 18  # of a number that a label has
 # GKE puts these on the nodes of a pool whose GPUs are shared or split (its manual on GPU sharing strategies and on
@@ -120,6 +120,8 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
     held = holding(machine, report, facts.bookings, facts.pods, _claimed(facts, facts.pools.uuids))
     spare = _spare(node, held.taken, facts) if node else None
     dra = facts.pools.complete and not (node and _is_counted(node))
+    if dra:
+        machine = partitioned(machine, _partitions(machine, facts.pools.partitions))
     unusable = _unusable(machine, report, facts.pools if dra else None)
     plugin = None if dra else _plugin(facts, machine, held, nodes_are_known=nodes_are_known)
     if not dra and plugin is None:
@@ -307,6 +309,14 @@ def _claimed(facts: NodeFacts, uuids: Mapping[tuple[str, str], str]) -> list[tup
         for device in claim.devices
         if device in uuids
     ]
+
+
+def _partitions(whole: Machine, uuids: frozenset[frozenset[str]] | None) -> tuple[int, ...] | None:
+    """Sets of GPUs as masks of positions, ascending; those with a GPU that the machine lacks are left out."""
+    if uuids is None:
+        return None
+    at = {gpu.uuid: 1 << position for position, gpu in enumerate(whole.gpus) if gpu.uuid is not None}
+    return tuple(sorted(sum(map(at.__getitem__, found)) for found in uuids if found <= at.keys()))
 
 
 def _unusable(machine: Machine, report: AgentReport, dra: SlicePools | None) -> dict[int, Fault]:

@@ -1,6 +1,7 @@
 """Kept fields of ResourceSlices and ResourceClaims of NVIDIA's DRA driver and of DRANET, and of DeviceTaintRules, which
 others put on their devices."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -12,6 +13,7 @@ from closeknit.cluster.objects.dranet import NicDevice, NicSlice
 from closeknit.cluster.objects.fault import Fault, FaultKind
 from closeknit.cluster.objects.meta import Metadata, Owner, WireStruct
 
+_PARTITION = re.compile(r"partition([1-9][0-9]?)")  # a node has 16 GPUs behind NVSwitches at most
 _KEEP_AWAY = frozenset({"NoSchedule", "NoExecute"})  # effects of a device's taint; Kubernetes takes others for None
 
 
@@ -27,6 +29,9 @@ class Device(msgspec.Struct, frozen=True):
     """Why no gang may be planned on it."""
     mig_uuid: str | None = None
     """A MIG device's own; None for a whole GPU, and for a device that the driver makes once it is claimed."""
+    partitions: tuple[tuple[int, int], ...] = ()
+    """(GPUs, id) of each partition of the node's fabric manager that the GPU is in, by GPUs; none where nothing cuts
+    the node, or the GPU is in none."""
 
 
 class ResourceSlice(msgspec.Struct, frozen=True, dict=True):
@@ -122,6 +127,7 @@ class DeviceTaintRule(msgspec.Struct, frozen=True):
 
 class _Attribute(WireStruct, frozen=True):
     string: str | None = None
+    number: int | None = msgspec.field(default=None, name="int")
     is_true: bool | None = msgspec.field(default=None, name="bool")
 
 
@@ -284,8 +290,22 @@ def _device(wire: _Device) -> Device:
     whole = text("type") in {None, "gpu"}
     own = text("uuid")
     if whole:
-        return Device(wire.name, own, whole, _unusable(wire))
+        return Device(wire.name, own, whole, _unusable(wire), partitions=_partitions(wire))
     return Device(wire.name, text("parentUUID"), whole, _unusable(wire), own if text("type") == "mig" else None)
+
+
+def _partitions(wire: _Device) -> tuple[tuple[int, int], ...]:
+    """Of `partition1`, `partition2` and so on: the id of the partition of so many GPUs that has this one.
+
+    NVIDIA's driver publishes them with its gate FabricManagerPartitioning. It then prepares only claims whose GPUs are
+    exactly one partition (device_state.go, resolveFabricPartition).
+    """
+    found: dict[int, int] = {}
+    for key, value in (wire.attributes or {}).items():
+        match = _PARTITION.fullmatch(key.removeprefix(f"{GPU_DRA_DRIVER}/"))
+        if match is not None and value.number is not None:
+            found[int(match[1])] = value.number
+    return tuple(sorted(found.items()))
 
 
 def _unusable(wire: _Device) -> Fault | None:

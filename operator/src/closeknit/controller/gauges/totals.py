@@ -1,29 +1,22 @@
 """What is counted over all jobs and nodes of a cluster, as a value."""
 
 from collections import Counter as Tally
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
 from closeknit.api.names import ConditionReason, ConditionType, ExclusionReason, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import State
-from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.node.node import NodeView
+from closeknit.lifecycle.overview.counts import OTHER, UNDECIDED, gpus_by_state, jobs_of, waits_for, waits_since
 from closeknit.lifecycle.restart.lemons import lemons
 from closeknit.lifecycle.status.conditions import found
-from closeknit.lifecycle.status.pauses import later
 
-OTHER = "Other"
-UNDECIDED = "Undecided"
-"""The reason of a job that was submitted and not decided on yet."""
 WAITING_REASONS = (*(reason.value for reason in PendingReason), UNDECIDED, OTHER)
 LEMONS = ("node", "gpu")
 GPU_STATES = ("free", "held", "unusable", "excluded")
 VERIFICATIONS = (ConditionReason.VERIFIED, ConditionReason.NOT_REPORTED, ConditionReason.MISMATCH)
 _REASONS = frozenset(ConditionReason)
-_PENDING = frozenset(PendingReason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +54,16 @@ class Totals:
 def totals(cluster: Cluster, now: datetime) -> Totals:
     """Counts every job and node: some ten milliseconds on a large cluster, and nothing for the event loop."""
     jobs, waiting, waiting_gpus, oldest = Tally[State](), Tally[str](), 0, None
-    for job in _jobs(cluster):
+    for job in jobs_of(cluster):
         status = job.status
         jobs[status.state or State.QUEUED] += 1
         if status.pending is None and status.state not in {None, State.QUEUED}:
             continue
-        waiting[_waits_for(job)] += 1
+        waiting[waits_for(job)] += 1
         waiting_gpus += job.spec.gpus if isinstance(job, TrainingJob) else 0
         since = waits_since(job, now)
         oldest = since if oldest is None or (since is not None and since < oldest) else oldest
-    holding = [job for job in _jobs(cluster) if cluster.booking_of(job.key) is not None]
+    holding = [job for job in jobs_of(cluster) if cluster.booking_of(job.key) is not None]
     lacking = (found(job.status.conditions, ConditionType.DEGRADED) for job in holding)
     checked = (found(job.status.conditions, ConditionType.PLACEMENT_VERIFIED) for job in holding)
     degraded = Tally(_closed(each.reason) for each in lacking if each is not None and each.status == "True")
@@ -82,39 +75,9 @@ def totals(cluster: Cluster, now: datetime) -> Totals:
         nodes += 1
         if view.exclusion is not None:
             excluded[view.exclusion.reason] += 1
-        gpus.update(_gpus(view))
+        gpus.update(gpus_by_state(view))
     sour = Tally("node" if each.gpu is None else "gpu" for each in lemons(cluster, now))
     return Totals(jobs, waiting, waiting_gpus, oldest, degraded, verified, gpus, nodes, excluded, sour)
-
-
-def _jobs(cluster: Cluster) -> Iterator[TrainingJob | InvalidJob]:
-    yield from cluster.jobs.values()
-    yield from cluster.invalid_jobs.values()
-
-
-def _gpus(view: NodeView) -> dict[str, int]:
-    known = len(view.machine.gpus) if view.machine else 0
-    if view.exclusion is not None:
-        return {"excluded": known}
-    # It may be unknown which of a device plugin's GPUs are held, or which it would give.
-    unnamed = min(len(view.free), view.plugin.unnamed) if view.plugin else 0
-    held = len(view.usable) - len(view.free) + unnamed
-    return {"free": view.free_gpus, "held": held, "unusable": known - view.free_gpus - held}
-
-
-def _waits_for(job: TrainingJob | InvalidJob) -> str:
-    pending = job.status.pending
-    if pending is None:
-        return UNDECIDED
-    return pending.reason if pending.reason in _PENDING else OTHER
-
-
-def waits_since(job: TrainingJob | InvalidJob, now: datetime) -> datetime | None:
-    """Since when a job without GPUs waits for some: since it was submitted, resumed or lost its place. None where that
-    cannot be read."""
-    pending = job.status.pending
-    told = job.metadata.creation_timestamp if pending is None else pending.queued_since or pending.since
-    return None if told is None else later(told, None, now)
 
 
 def _closed(reason: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from closeknit.api.names import Role
 from closeknit.launch.cpus import cpus
 from closeknit.launch.environment import nccl
+from closeknit.launch.environment.clique_label import contradicted
 from closeknit.launch.environment.hidden_topology import hidden
 from closeknit.launch.environment.numa_pinning import promise, unpinned
 from closeknit.launch.environment.user_overrides import HarmfulSetting, harmful_settings
@@ -41,7 +42,7 @@ class Environment:
     @property
     def warnings(self) -> tuple[HarmfulSetting, ...]:
         """These, and what else of its machines and of its template keeps the job from their full speed."""
-        return (*self.hazards, *unpinned(self.gang), *hidden(self.gang))
+        return (*self.hazards, *unpinned(self.gang), *hidden(self.gang), *contradicted(self.gang))
 
     @property
     def skipped(self) -> tuple[str, ...]:

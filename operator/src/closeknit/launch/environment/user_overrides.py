@@ -45,6 +45,10 @@ def _crosses_sockets(value: str, gang: Gang) -> bool:
     return value.strip() in ("SYS", "5") and not all(worker.has_c2c or worker.hides_levels for worker in gang.workers)
 
 
+def _leaves_data_direct(value: str, gang: Gang) -> bool:
+    return value.strip() == "0" and any(worker.has_data_direct for worker in gang.workers)
+
+
 _NOT_ZERO: Callable[[str, Gang], bool] = lambda value, _gang: value.strip() not in ("", "0")  # noqa: E731
 _FIXED = "it overrides a choice that NCCL makes by measurement, and an unfit one is an error; leave it out"
 _BLOCKS = "NCCL chooses how many channels pay; more take multiprocessors from the model; leave it out"
@@ -74,6 +78,8 @@ _HARMS: Mapping[str, _Harm] = {
     "NCCL_NVLS_ENABLE": _Harm("1 skips the check whether NVSwitch multicast works; leave it out", _is("1")),
     "NCCL_COLLNET_ENABLE": _Harm("it needs a SHARP plugin, and takes trees of the fabric for every group; leave it out",
                                  _NOT_ZERO),
+    "NCCL_IB_DATA_DIRECT": _Harm("0 sends what NICs carry for GPUs over the CPU, though each NIC has a function beside "
+                                 "its GPU; leave it out", _leaves_data_direct),
     "NCCL_IB_TIMEOUT": _Harm("a longer one hides a dead link from the watchdog; that is the site's to say"),
     "NCCL_IB_DISABLE": _Harm("NCCL falls back to sockets without a word; set network.rdma: Disabled instead",
                              _NOT_ZERO),

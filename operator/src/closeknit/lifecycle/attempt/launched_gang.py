@@ -18,7 +18,7 @@ from closeknit.api.trainingjob import PodTemplate
 from closeknit.cluster.booking.booking import Booking, BookingShare, gpu_digest
 from closeknit.cluster.booking.restarting import may_have_sidecar, refused_since
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.network.levels import Place, nvlink_domain
+from closeknit.cluster.network.levels import GPU_CLIQUE_LABEL, Place, nvlink_domain
 from closeknit.cluster.node.cpu_share import cpu_share_milli
 from closeknit.cluster.node.mig_devices import mig_resource
 from closeknit.cluster.node.node import NodeView
@@ -31,6 +31,8 @@ from closeknit.launch.network import NCCL_TRANSPORTS
 from closeknit.launch.platform import platform
 from closeknit.launch.template import trainer_index
 from closeknit.lifecycle.attempt.remedies import remedies
+from closeknit.placement.candidates.offer import fewest_joined
+from closeknit.placement.gang.interconnect import Interconnect
 
 _REFUSED = frozenset({EndReason.UNSCHEDULABLE, EndReason.NODE_REFUSED})
 
@@ -59,6 +61,7 @@ def gang(
     means nothing.
     """
     members: list[Member] = []
+    joint = Interconnect.of(cluster).joint
     gives_cpus = gives_cpus and _gives_cpus(job)
     for index, share in enumerate(booking.shares):
         view = cluster.nodes.get(share.node)
@@ -99,8 +102,10 @@ def gang(
                 kubelet=view.kubelet,
                 hides_levels=view.hides_levels,
                 has_c2c=view.machine is not None and all(gpu.c2c_gb_s for gpu in view.machine.gpus),
+                has_data_direct=view.machine is not None and any(nic.data_direct for nic in view.machine.nics),
                 nvlink_domain=_nvlink_domain(cluster, view),
-                has_most_gpus=view.machine is not None and 2 * len(named) > len(view.machine.gpus),
+                clique_told=_clique_told(view),
+                has_most_gpus=view.machine is not None and len(named) >= fewest_joined(len(view.machine.gpus), joint),
                 replacement=share.replacement,
             )
         )
@@ -209,6 +214,11 @@ def _transport(view: NodeView, nics: tuple[str, ...]) -> Transport | None:
     if view.machine is None:
         return None
     return next((nic.transport for nic in view.machine.nics if f"{nic.name}:{nic.port}" in nics), None)
+
+
+def _clique_told(view: NodeView) -> tuple[str, str] | None:
+    label, measured = view.labels.get(GPU_CLIQUE_LABEL), view.machine.nvlink_domain if view.machine else None
+    return (label, measured) if label and measured and label != measured else None
 
 
 def _nvlink_domain(cluster: Cluster, view: NodeView) -> str | None:

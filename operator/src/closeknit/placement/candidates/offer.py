@@ -1,6 +1,7 @@
 """The nodes of one group for one job."""
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import NamedTuple
 
 from closeknit.api.nodetopology import Transport
@@ -100,6 +101,25 @@ class Peers(NamedTuple):
         )
 
 
+class Joint(IntEnum):
+    """Whether NVLink joins the nodes of a gang, and how much of each it then takes.
+
+    NVIDIA's driver gives a node one IMEX channel, and that to one claim (assertImexChannelNotAllocated in its
+    compute-domain-kubelet-plugin): of two Pods on a node that each claim a channel, the second never starts.
+    """
+
+    NONE = 0
+    WHOLE = 1
+    """It takes all GPUs, so that no Pod beside it can claim the channel."""
+    MOST = 2
+    """It takes more than half, so that no second gang of this kind can be there; strangers can."""
+
+
+def fewest_joined(gpus: int, joint: Joint) -> int:
+    """The fewest of a node's GPUs with which a gang can have NVLink beyond it."""
+    return gpus if joint is Joint.WHOLE else gpus // 2 + 1
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Offer:
     """One object for equal terms, found by identity: cache.py makes it so."""
@@ -108,11 +128,9 @@ class Offer:
     gpus: int
     """Number that the job may take."""
 
-    @property
-    def majority(self) -> int:
-        """The fewest GPUs that are more than half of its node's: a node can be in one ComputeDomain at a time, and no
-        second gang can have so many."""
-        return len(self.terms.sets.facts.machine.gpus) // 2 + 1
+    def fewest_joined(self, joint: Joint) -> int:
+        """The fewest GPUs of its node with which a gang can have NVLink beyond it."""
+        return fewest_joined(len(self.terms.sets.facts.machine.gpus), joint)
 
 
 def terms(

@@ -7,6 +7,7 @@ from immutables import Map
 from closeknit.api.names import NVLINK_DOMAIN_LEVEL
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.cluster import Cluster
+from closeknit.placement.candidates.offer import Joint
 from closeknit.placement.values.request import Request
 
 
@@ -18,12 +19,25 @@ class Interconnect(NamedTuple):
     rail_isolated: bool
     imex_with: frozenset[Binding]
     """Bindings with which Pods can also have an IMEX channel, for NVLink between the nodes of a domain."""
+    shared_trays: bool = False
+    """Whether a gang with channels may leave some GPUs of its nodes to others."""
 
     @classmethod
     def of(cls, cluster: Cluster) -> Self:
         """The interconnect of a cluster."""
         fabric = cluster.fabric
-        return cls(cluster.levels, Map(fabric.level_bandwidth_gb_s), fabric.rail_isolated, cluster.imex_with)
+        return cls(
+            cluster.levels,
+            Map(fabric.level_bandwidth_gb_s),
+            fabric.rail_isolated,
+            cluster.imex_with,
+            fabric.shared_trays,
+        )
+
+    @property
+    def joint(self) -> Joint:
+        """How NVLink joins the nodes of a gang that has channels."""
+        return Joint.MOST if self.shared_trays else Joint.WHOLE
 
     def has_channels(self, request: Request) -> bool:
         """Whether a gang may have NVLink between its nodes."""

@@ -5,7 +5,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from closeknit.placement.candidates.areas import Areas, OfferMask, OfferNumber, numbers_of
-from closeknit.placement.candidates.offer import Peers
+from closeknit.placement.candidates.offer import Joint, Peers
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gang.offer_values import OfferValues
 from closeknit.placement.gang.share_sizes import ShareSize
@@ -32,7 +32,7 @@ class Site(NamedTuple):
     ground: Areas
     scale: Scale
     tables: Tables
-    joined: bool = False
+    joined: Joint = Joint.NONE
     """Whether NVLink joins the nodes of the gang: it lies in one NVLink domain, and its Pods can have IMEX channels."""
 
 

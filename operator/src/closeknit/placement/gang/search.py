@@ -68,7 +68,7 @@ def _in_nvlink_domain(joints: Interconnect, site: Site) -> Site | None:
         return None
     inside = replace(request, patient_level=joints.inside_domain(request.level))
     found = _site(joints, site.ground, inside, site.tables)
-    return None if found is None else found._replace(joined=True)
+    return None if found is None else found._replace(joined=joints.joint)
 
 
 def _on_one_node(site: Site) -> Variant | None:

@@ -7,7 +7,7 @@ from math import ceil, comb
 from operator import and_
 from typing import NamedTuple
 
-from closeknit.placement.candidates.offer import Offer
+from closeknit.placement.candidates.offer import Joint, Offer
 from closeknit.placement.values.request import Request
 
 MANY_RAILS = 256  # sets of local indexes that are tried, one search over the tree each; 8 over 4 is 70
@@ -46,8 +46,8 @@ class ShareSizes(NamedTuple):
     kept: int
     """Every share is a multiple of so many GPUs, so that groups stay whole on their nodes."""
     rail_isolated: bool
-    joined: bool
-    """Whether NVLink joins the nodes, so that each gives more than half of its GPUs and no rail carries anything."""
+    joined: Joint
+    """Whether NVLink joins the nodes, so that each gives most of its GPUs and no rail carries anything."""
 
     def is_near(self, shape: ShareSize) -> bool:
         """Whether equal shares of this size are worth having for their own sake."""
@@ -78,7 +78,7 @@ class ShareSizes(NamedTuple):
         able = (
             nodes
             for offer, nodes in self.offers.items()
-            if offer.gpus >= unit and (not self.joined or unit >= offer.majority)
+            if offer.gpus >= unit and (not self.joined or unit >= offer.fewest_joined(self.joined))
         )
         return unit * sum(able) >= self.request.gpus
 

@@ -10,7 +10,7 @@ from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.forest.group import MANY_HOLDERS
 from closeknit.placement.candidates.areas import OfferMask, OfferNumber, numbers_of
 from closeknit.placement.candidates.binding import Seat, seat
-from closeknit.placement.candidates.offer import Offer, Terms
+from closeknit.placement.candidates.offer import Joint, Offer, Terms
 from closeknit.placement.gang.cache import OfferShare, Same, Tables
 from closeknit.placement.gang.offer_values import OfferValues
 from closeknit.placement.gang.share_sizes import ShareSize
@@ -35,10 +35,10 @@ class ShareValues:
         *,
         scale: Scale,
         kept: int,
-        joined: bool,
+        joined: Joint,
     ) -> None:
         """No offer in question has more GPUs than `most`; of each `kept` ranks that follow each other none leaves its
-        node. Where NVLink joins nodes, each gives more than half of its GPUs."""
+        node. Where NVLink joins nodes, each gives most of its GPUs."""
         self._tables = tables
         self._request = request
         self._offers = offers
@@ -126,7 +126,7 @@ class ShareValues:
             for units, ask in asks:
                 if ask.gpus > offer.gpus:
                     break
-                if self._joined and ask.gpus < offer.majority:
+                if self._joined and ask.gpus < offer.fewest_joined(self._joined):
                     continue
                 if ask.transport is not None:
                     ask = ask._replace(nics=offer.terms.nics)  # noqa: PLW2901 - each offer's own

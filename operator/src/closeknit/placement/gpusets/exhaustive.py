@@ -68,7 +68,7 @@ class ExhaustiveSets:
         for gpus in range(1, count):
             ask = SetCriteria(gpus, transport=transport, alone=alone)
             found = (self._best[part, ask, ANY, Measure.BUS] for part in parts)
-            self._best[pool, ask, ANY, Measure.BUS] = max(filter(None, found), key=attrgetter("bus_gb_s"))
+            self._best[pool, ask, ANY, Measure.BUS] = max(filter(None, found), key=attrgetter("bus_gb_s"), default=None)
 
     def best(self, pool: int, ask: SetCriteria, floor: Value, by: Measure) -> float | None:
         """The most of one measure among the sets out of `pool` that reach the floor; None where none does."""

@@ -114,11 +114,17 @@ class SetFacts:
         return sum(bits.get(index, 0) for index in indexes)
 
     def of_count(self, pool: int, count: int) -> tuple[int, ...]:
-        """The sets of `count` GPUs out of the pool, by positions; of sets that differ in twins only the lowest."""
+        """The sets of `count` GPUs out of the pool, by positions; of sets that differ in twins only the lowest. Of a
+        machine that is cut into partitions, those."""
         key = (pool, count)
         found = self._of_count.get(key)
         if found is None:
-            found = sets_of_count(self.machine, self._twins, pool, count)
+            if self.machine.partitions is None:
+                found = sets_of_count(self.machine, self._twins, pool, count)
+            else:
+                found = tuple(
+                    mask for mask in self.machine.partitions if mask.bit_count() == count and not mask & ~pool
+                )
             if self._listed + len(found) > MANY_LISTED:
                 self._of_count.clear()
                 self._listed = 0
@@ -127,8 +133,9 @@ class SetFacts:
         return found
 
     def alike(self, mask: int) -> int:
-        """One mask for all sets of equal rings: behind switches only the number of links of each GPU counts."""
-        return self._likes[mask] if self.machine.switched else mask
+        """One mask for all sets of equal rings: behind switches only the number of links of each GPU counts. No two
+        pools of a machine that is cut into partitions hold the same of these."""
+        return self._likes[mask] if self.machine.switched and self.machine.partitions is None else mask
 
     def _first_alike(self, mask: int) -> int:
         machine = self.machine
@@ -190,7 +197,10 @@ class SetFacts:
         return Value(block, bus, self.tree_gb_s(mask) if ask.alone else ANY.tree_gb_s)
 
     def is_candidate(self, mask: int, ask: SetCriteria) -> bool:
-        """Whether every block of a set lies in one NVLink island, where the job asks for that."""
+        """Whether a claim can have the set, and every block of it lies in one NVLink island, where the job asks for
+        that."""
+        if self.machine.partitions is not None and mask not in self.machine.partitions:
+            return False
         if not ask.joined:
             return True
         return all(len(islands(self.machine, block)) == 1 for block in self.blocks(mask, ask) or [positions_of(mask)])

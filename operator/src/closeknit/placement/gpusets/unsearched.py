@@ -78,6 +78,9 @@ class UnsearchedSets:
         pool, ask = question
         if ask.gpus > pool.bit_count():
             return None
+        if self.facts.machine.partitions is not None:
+            partitions = self.facts.of_count(pool, ask.gpus)
+            return next((mask for mask in partitions if self.facts.is_candidate(mask, ask)), None)
         lowest = mask_of(self._orders[pool][: ask.gpus])
         return lowest if self.facts.is_candidate(lowest, ask) else self._joined(pool, ask)
 

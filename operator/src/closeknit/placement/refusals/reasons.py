@@ -18,7 +18,7 @@ from closeknit.placement.candidates.offer import matching
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gang.interconnect import Interconnect
 from closeknit.placement.gang.layout import Layout
-from closeknit.placement.gang.search import best_layout
+from closeknit.placement.gang.search import best_layout, fits
 from closeknit.placement.refusals.ideal import could_place, ideal_gb_s
 from closeknit.placement.values.request import Request
 from closeknit.placement.values.sentences import count, listed
@@ -155,9 +155,26 @@ def insufficient(case: RefusalCase) -> str:
                 f"needs {count(request.gpus // request.group, 'group')} of {request.group} GPUs, each on one node; "
                 f"free nodes have room for {room}{tail}"
             )
+    if cut := _partitions(case):
+        return f"{found}, {cut}{tail}"
     if case.cluster.fabric.rail_isolated:
         return f"{found}, but not the same indexes on every node (fabric.railIsolated){tail}"
     return f"{found}, but not in shares that can be bound there{tail}"
+
+
+def _partitions(case: RefusalCase) -> str:
+    """That claims get only partitions of some nodes, and of which sizes; empty without such nodes."""
+    counts = case.ground.counts.items()
+    cut = [(case.ground.offers[number].terms.sets.facts.machine.partitions, nodes) for number, nodes in counts]
+    sizes = sorted({mask.bit_count() for masks, _ in cut if masks is not None for mask in masks})
+    nodes = sum(nodes for masks, nodes in cut if masks is not None)
+    if not nodes:
+        return ""
+    given = f"partitions of {listed(list(map(str, sizes)), 'or')} GPUs" if sizes else "no whole partition"
+    return (
+        f"but on {count(nodes, 'node')} a fabric manager has {given}, a claim can have nothing else, and the free ones "
+        "do not add up: set topology.gpusPerNode to the size of one that is free"
+    )
 
 
 def _whole(case: RefusalCase) -> list[tuple[int, int]]:
@@ -220,6 +237,12 @@ def _apart(case: RefusalCase) -> str:
         return f" (NVLink between nodes is left to the job's own {MNNVL})"
     if not cluster.imex_with:
         return " (NVLink between nodes needs NVIDIA's driver for ComputeDomains)"
+    joints = Interconnect.of(cluster)
+    if not joints.shared_trays and fits(joints._replace(shared_trays=True), case.ground, request, case.tables):
+        return (
+            f", and no {NVLINK_DOMAIN_LEVEL} has room for all on whole nodes, which NVLink between them takes "
+            "(ClusterTopology fabric.sharedTrays: true would share them)"
+        )
     return f", and no {NVLINK_DOMAIN_LEVEL} has room for all"
 
 

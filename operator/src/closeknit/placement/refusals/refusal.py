@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from closeknit.api.names import PendingReason
 from closeknit.cluster.cluster import Cluster
-from closeknit.placement.candidates.offer import matching
+from closeknit.placement.candidates.offer import Joint, matching
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gang.interconnect import Interconnect
 from closeknit.placement.gang.search import best_layout, fits
@@ -91,7 +91,7 @@ def _untried(case: RefusalCase) -> str:
     request, ground = case.request, case.ground
     offers = {ground.offers[number]: nodes for number, nodes in ground.counts.items()}
     most = max((offer.gpus for offer in offers), default=0)
-    sizes = ShareSizes(request, offers, most, 1, case.cluster.fabric.rail_isolated, joined=False)
+    sizes = ShareSizes(request, offers, most, 1, case.cluster.fabric.rail_isolated, joined=Joint.NONE)
     units = listed([str(unit) for unit in sizes.equal().cut], "or")
     if not units:
         return ""

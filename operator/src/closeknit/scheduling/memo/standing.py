@@ -33,26 +33,24 @@ class Standing:
     `scene` is that of the first room: while `Room.freed` is the same, no verdict of this walk has freed anything.
     """
 
-    def __init__(  # noqa: PLR0913 - one for each input of a verdict
+    def __init__(
         self,
         cluster: Cluster,
         memory: Memory,
         now: datetime,
         questions: Questions,
-        backfill: Backfill,
-        preemptions: Preemptions,
+        rooms: tuple[Backfill, Preemptions],
         *,
         scene: Cluster,
         is_crowded: Callable[[TrainingJob], bool],
         beyond: Mapping[JobKey, str],
     ) -> None:
-        """`beyond`: `TemplateMemory.beyond` of now."""
+        """`rooms`: what is kept for a job, and what others make for one. `beyond`: `TemplateMemory.beyond` of now."""
         self._cluster = cluster
         self._memory = memory
         self._now = now
         self._questions = questions
-        self._backfill = backfill
-        self._preemptions = preemptions
+        self._backfill, self._preemptions = rooms
         self._is_crowded = is_crowded
         self._last = last = questions.last
         self._scene = scene
@@ -76,7 +74,8 @@ class Standing:
         are_same, volumes_are_same, giving_way = self._are_pods_same, self._are_volumes_same, self._last.giving_way
         has_freed, moved = room.freed is not self._scene, self._moved
         backfill, refusal, known_wait = self._backfill, self._questions.refusal, self._backfill.known_wait
-        holders, awaited = self._preemptions.holders, self._preemptions.by_victim
+        preemptions = self._preemptions
+        holders, awaited, may_search = preemptions.holders, preemptions.by_victim, preemptions.may_search
         for known in self._queue:
             if not isinstance(known, QueueEntry):
                 return known
@@ -106,9 +105,9 @@ class Standing:
                 or refusal(shape, room) is known.verdict
                 or (known.is_behind and known_wait(known, shape, room) is known.verdict)
             )
-            if backfill.current is None and known.is_refused and backfill.is_wanted(known):
+            if backfill.is_open and known.is_refused and backfill.is_wanted(known):
                 return known
-            if known.holders is not None and known.holders is not holders:
+            if known.holders is not None and known.holders is not holders and may_search(known.place):
                 return known  # others hold GPUs now, who may make room for it
             if is_answered or (known.scene is not None and known.scene is room.scene and self._are_views_same):
                 passed.append(known)

@@ -31,8 +31,8 @@ class Walk:
     probation: Probation
     crowd: Crowd
     lemons: LastNodes
-    backfill: Backfill
     preemptions: Preemptions
+    backfill: Backfill
     beyond: Mapping[JobKey, str]
     """Jobs whose templates are not kept, with the message."""
 

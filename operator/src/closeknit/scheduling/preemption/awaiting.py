@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from closeknit.api.names import JobKey
+from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.trainingjob_status import MAX_AWAITED
-from closeknit.cluster.booking.booking import AwaitedAttempt
+from closeknit.cluster.booking.booking import AwaitedAttempt, Booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.swap.kept_shares import fitness
-from closeknit.lifecycle.verdict import Await, Book, Evict
+from closeknit.lifecycle.verdict import Await, Book, Evict, Refusal, Wait, WaitCause
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, request
-from closeknit.scheduling.policy.admit import admit, cannot_be_made
+from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.spares import with_spares
 from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.preemption.made_room import alone, made_room, placed
@@ -21,6 +21,11 @@ from closeknit.scheduling.preemption.words import holds, remaining, room_words, 
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.victims.victim import leaving, unbooked, victims
+
+_GIVEN_BACK = (
+    "the room that others made for it is no more, or less than it needs; it has given back what it held of that, and "
+    "waits for room"
+)
 
 
 def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
@@ -40,14 +45,16 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
             cannot.room, cannot.is_settled, cannot.scene = room.more(free), False, None
             return cannot
         answer = with_spares(job, answer, asked, there, walk)
-        return Outcome(Book(answer), is_settled=False, room=room.more(free.with_job(assumed(job, answer))))
+        return Outcome(
+            Book(answer), is_settled=False, room=_after(held, answer, room, free.with_job(assumed(job, answer)))
+        )
     stay = _standing(held.awaits, case, room.cluster)
     settled = walk.preemptions.settled(free)
     if any(holds(each, free) for each in stay):  # who has not ended yet goes only if that is still needed
         found = placed(case, asked, settled.without(away.devices), walk)
         if found is not None:
             ended = tuple(each for each in stay if not holds(each, free))
-            return _holding(case, found, ended, room, free) if ended else _given_back(case, room, walk, free)
+            return _holding(case, found, ended, room, free) if ended else _given_back(room, free)
     soon = settled.after(tuple(leaving(settled, stay)))
     is_fit = fitness(job, soon, now, away)
     if _are_there(stay, room.cluster) and all(map(is_fit, held.shares)):
@@ -59,7 +66,7 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
         if made is not None:
             found, stay = made.placement, (*stay, *(victim.awaited for victim in made.victims))
     if found is None or not stay or len(stay) > MAX_AWAITED:
-        return _given_back(case, room, walk, free)
+        return _given_back(room, free)
     return _holding(case, found, stay, room, free)
 
 
@@ -68,15 +75,22 @@ def _holding(
 ) -> Outcome:
     """It holds this instead of what it held. `free` is the cluster without that."""
     cluster = free.with_job(assumed(case.job, placement, awaited))
-    return Outcome(Await(awaited, room_words(awaited), placement), is_settled=False, room=room.more(cluster))
+    held = room.cluster.booking_of(case.key)
+    after = _after(held, placement, room, cluster)
+    return Outcome(Await(awaited, room_words(awaited), placement), is_settled=False, room=after)
 
 
-def _given_back(case: Case, room: Room, walk: Walk, free: Cluster) -> Outcome:
-    """It holds nothing any more, and waits as any other job."""
-    outcome = admit(case, room.more(free), walk)
-    outcome.is_settled, outcome.scene = False, None
-    outcome.room = outcome.room or room.more(free)
-    return outcome
+def _after(held: Booking | None, placement: Placement, room: Room, cluster: Cluster) -> Room:
+    """The room once a job has this in place of what it held: nothing comes free where that is the same."""
+    before = {(share.node, share.gpus) for share in held.shares if share.server is None} if held is not None else set()
+    is_same = before <= {(share.node, share.gpus) for share in placement.shares}
+    return room.less(cluster) if is_same else room.more(cluster)
+
+
+def _given_back(room: Room, free: Cluster) -> Outcome:
+    """It holds nothing any more, and is looked at as any other job once that is stored."""
+    refusal = Refusal(WaitCause.NO_FIT, PendingReason.INSUFFICIENT_GPUS, _GIVEN_BACK)
+    return Outcome(Wait(refusal), is_settled=False, room=room.more(free))
 
 
 def evicted(case: Case, room: Room, walk: Walk) -> Outcome | None:

@@ -9,73 +9,99 @@ where it fits without, now or once what goes anyway is gone: Pods of ended attem
 job that others make room for, and one that makes room, makes none for a third.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import timedelta
 
+from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.verdict import Await, Wait, WaitCause
+from closeknit.placement.values.request import Request
 from closeknit.scheduling.policy.admit import admit, cannot_be_made
 from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.preemption.made_room import alone, made_room, placed
 from closeknit.scheduling.preemption.words import room_words
-from closeknit.scheduling.queue.entries import Case, Outcome
+from closeknit.scheduling.queue.entries import UNSEARCHED, Case, Outcome
 from closeknit.scheduling.queue.room import Room
-from closeknit.scheduling.reservation.expected_ends import GRACE
-from closeknit.scheduling.victims.victim import victims
-
-
-def nearer_start(case: Case, walk: Walk) -> datetime | None:
-    """When the job starts without victims, if that is nearer than the usual grace of a Pod; None where that is not
-    known."""
-    at = walk.backfill.starts_at(case.key)
-    return at if at is not None and at <= walk.now + GRACE else None
+from closeknit.scheduling.victims.victim import Victim, victims
+from closeknit.scheduling.victims.victim_search import MadeRoom
 
 
 def preempt(case: Case, room: Room, walk: Walk) -> Outcome:
     """The GPUs that the job gets now, or those that jobs of lower priority leave to it, or why it gets none."""
     outcome = admit(case, room, walk)
-    verdict, shape, known = outcome.verdict, outcome.shape, walk.preemptions
-    if shape is None or not isinstance(verdict, Wait) or verdict.refusal.cause is not WaitCause.NO_FIT:
+    asked = _asked(case, outcome, room, walk)
+    if asked is None or outcome.shape is None:
         return outcome
-    cluster, priority = room.cluster, room.cluster.priority(case.job)
-    if known.lowest is None or known.lowest >= priority or not cluster.may_preempt(case.job):
-        return outcome
-    may_be_refused = walk.probation.may_be_refused(case.job, case.answers)
-    if walk.probation.refusal(case.job, case.answers, is_trial=may_be_refused) is not None:
-        outcome.is_settled = False
-        return outcome
-    asked = replace(shape.request, patient_level=None)
-    has_left = bool(case.pods or cluster.claims_of(case.key))
-    if not has_left and known.is_vain(asked, priority, cluster):
-        outcome.holders = known.holders
-        return outcome
-    if asked != shape.request and placed(case, asked, alone(case, cluster, walk), walk) is not None:
-        return outcome  # it waits for what it prefers
-    if not walk.questions.could_place(asked, cluster):
-        outcome.holders = known.holders
-        return outcome
-    if nearer_start(case, walk) is not None or not known.take(case.place):
-        outcome.is_settled = False
+    known, cluster = walk.preemptions, room.cluster
+    if not known.take(case.place):
+        outcome.holders = UNSEARCHED
         return outcome
     away = avoided_nodes(case.job, cluster, walk.now)
     soon = known.settled(cluster)
     if walk.questions.can_place(asked, soon.without(away.devices)):
         outcome.is_settled = False
         return outcome
+    priority = cluster.priority(case.job)
     made = made_room(case, asked, away, soon, victims(cluster, priority, walk.now), walk)
     if made is None:
-        if not has_left:
+        if not _has_left(case, cluster):
             known.in_vain(asked, priority, cluster)
         outcome.holders = known.holders
         return outcome
-    if (cannot := cannot_be_made(case, made.placement, shape, outcome.until, room)) is not None:
-        return cannot
-    if not walk.backfill.makes_room_for(case.job, made.placement):
+    if _starts_sooner(case, made.victims, walk) or _delays_the_first(case, made, soon, walk):
         outcome.is_settled = False
         return outcome
-    walk.backfill.withdraw(case.key)
+    if (cannot := cannot_be_made(case, made.placement, outcome.shape, outcome.until, room)) is not None:
+        return cannot
     awaited = tuple(victim.awaited for victim in made.victims)
+    walk.backfill.withdraw(case.key)
+    walk.backfill.note(case.job, made.placement)
     held = cluster.with_job(assumed(case.job, made.placement, awaited))
-    verdict = Await(awaited, room_words(awaited), made.placement)
-    return Outcome(verdict, is_settled=False, room=room.less(held, is_trial=may_be_refused))
+    after = room.less(held, is_trial=walk.probation.may_be_refused(case.job, case.answers))
+    return Outcome(Await(awaited, room_words(awaited), made.placement), is_settled=False, room=after)
+
+
+def _asked(case: Case, outcome: Outcome, room: Room, walk: Walk) -> Request | None:
+    """What it asks of others' room; None where it takes none: it is not refused for want of room, nobody is below it,
+    or it is known that nobody could make room. `outcome` then says on what that rests."""
+    shape, verdict, known = outcome.shape, outcome.verdict, walk.preemptions
+    if shape is None or not isinstance(verdict, Wait) or verdict.refusal.cause is not WaitCause.NO_FIT:
+        return None
+    cluster, priority = room.cluster, room.cluster.priority(case.job)
+    if known.lowest is None or known.lowest >= priority or not cluster.may_preempt(case.job):
+        return None
+    is_trial = walk.probation.may_be_refused(case.job, case.answers)
+    if walk.probation.refusal(case.job, case.answers, is_trial=is_trial) is not None:
+        outcome.is_settled = False
+        return None
+    asked = replace(shape.request, patient_level=None)
+    is_vain = not _has_left(case, cluster) and known.is_vain(asked, priority, cluster)
+    if is_vain or not walk.questions.could_place(asked, cluster):
+        outcome.holders = known.holders
+        return None
+    if asked != shape.request and placed(case, asked, alone(case, cluster, walk), walk) is not None:
+        return None  # it waits for what it prefers
+    return asked
+
+
+def _has_left(case: Case, cluster: Cluster) -> bool:
+    """Whether it has Pods or claims of its own, so that it finds another room than others."""
+    return bool(case.pods or cluster.claims_of(case.key))
+
+
+def _starts_sooner(case: Case, gone: Sequence[Victim], walk: Walk) -> bool:
+    """Whether the room that is kept for it is expected to be free before these have had their grace."""
+    kept = walk.backfill.current
+    if kept is None or kept.job != case.key or kept.at is None:
+        return False
+    pods = (pod for victim in gone for pod in walk.cluster.pods_of(victim.key))
+    return kept.at <= walk.now + timedelta(seconds=max((pod.grace_s for pod in pods), default=0))
+
+
+def _delays_the_first(case: Case, made: MadeRoom, soon: Cluster, walk: Walk) -> bool:
+    """Whether it would take room that is kept for a job before it."""
+    if walk.backfill.makes_room_for(case.job, made.placement):
+        return False
+    return walk.backfill.passing(case.job, made.placement, soon, lambda _: None) is None

@@ -1,77 +1,99 @@
 """The cheapest of some victims without which a gang fits."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 EXACT = 12
 """So many victims are chosen among exactly: 4,096 choices, of which a few dozen are tried as a rule."""
-_MOST_TRIED = 512  # choices where more room may be worse; some tenths of a second
 
 V = TypeVar("V")
+Does = Callable[[Sequence[V]], bool]
+"""Whether the gang fits without these."""
 
 
-def cheapest(
-    victims: Sequence[V],
-    costs: Sequence[int],
-    fits: Callable[[Sequence[V]], bool],
-    may_do: Callable[[Sequence[V]], bool] = lambda _: True,
-    *,
-    is_monotone: bool = True,
-) -> tuple[V, ...] | None:
-    """The victims with the least sum of costs without which the gang fits; of equal sums the fewest. None without any.
+class Cheapest(Generic[V]):
+    """The search among at most EXACT victims.
 
-    At most EXACT victims. Choices are tried in the order of their cost. Each that does not do is grown, while it still
-    does not do: one of the others must be in every choice that does, which rules out most of the rest. `may_do` is a
-    cheap test that no choice fails that does. Where more room may be worse (not `is_monotone`) nothing is ruled out,
-    and at most _MOST_TRIED choices are tried.
+    Choices are tried in the order of their cost. Each that does not do is grown as long as it does not do: one of the
+    others must be in every choice that does, which rules out most of the rest.
     """
-    count = len(victims)
-    everyone = (1 << count) - 1
-    totals = [0] * (everyone + 1)
-    for mask in range(1, everyone + 1):
-        lowest = mask & -mask
-        totals[mask] = totals[mask ^ lowest] + costs[lowest.bit_length() - 1]
 
-    def chosen(mask: int) -> tuple[V, ...]:
-        return tuple(victim for place, victim in enumerate(victims) if mask >> place & 1)
+    def __init__(
+        self, victims: Sequence[V], costs: Sequence[int], fits: Does[V], may_do: Does[V], *, is_monotone: bool
+    ) -> None:
+        """`may_do` is a cheap test that no choice fails that does. `is_monotone`: where a gang fits, it fits with more
+        room, too."""
+        self._victims = victims
+        self._costs = costs
+        self._fits = fits
+        self._may_do = may_do
+        self._is_monotone = is_monotone
+        self._everyone = (1 << len(victims)) - 1
+        self._enough: list[int] = []
+        """Choices that do."""
+        self._short: list[int] = []
+        """Choices that do not, and do with any one more."""
+        self._known: dict[int, bool] = {}
+        self._tries = 0
 
-    def does(mask: int) -> bool:
-        there = chosen(mask)
-        return may_do(there) and fits(there)
-
-    if not count or (is_monotone and not does(everyone)):
-        return None
-    needed, tried = list[int](), 0
-    for mask in sorted(range(1, everyone + 1), key=lambda each: (totals[each], each.bit_count(), each)):
-        if not all(mask & each for each in needed):
-            continue
-        if not may_do(chosen(mask)):
-            if is_monotone:
-                needed.append(everyone & ~_grown(mask, count, may_do, chosen))
-            continue
-        if fits(chosen(mask)):
-            return chosen(mask)
-        tried += 1
-        if is_monotone:
-            needed.append(everyone & ~_grown(mask, count, lambda there: may_do(there) and fits(there), chosen))
-        elif tried >= _MOST_TRIED:
+    def found(self, most: int) -> tuple[V, ...] | None:
+        """The victims with the least sum of costs; of equal sums the fewest. None where no choice does, or none is
+        found by so many tries."""
+        if self._is_monotone and not self._does(self._everyone):
             return None
-    return None
+        for mask in self._by_cost():
+            if self._tries >= most:
+                return None
+            if self._does(mask):
+                return self._chosen(mask)
+            if self._is_monotone and not self._is_short(mask):
+                self._short.append(self._grown(mask))
+        return None
+
+    def _by_cost(self) -> list[int]:
+        totals = [0] * (self._everyone + 1)
+        for mask in range(1, self._everyone + 1):
+            lowest = mask & -mask
+            totals[mask] = totals[mask ^ lowest] + self._costs[lowest.bit_length() - 1]
+        return sorted(range(1, self._everyone + 1), key=lambda each: (totals[each], each.bit_count(), each))
+
+    def _does(self, mask: int) -> bool:
+        if self._is_monotone:
+            if self._is_short(mask):
+                return False
+            if any(not each & ~mask for each in self._enough):
+                return True
+        known = self._known.get(mask)
+        if known is None:
+            there = self._chosen(mask)
+            known = self._may_do(there)
+            if known:
+                self._tries += 1
+                known = self._fits(there)
+            self._known[mask] = known
+            if known:
+                self._enough.append(mask)
+        return known
+
+    def _is_short(self, mask: int) -> bool:
+        return any(not mask & ~each for each in self._short)
+
+    def _grown(self, mask: int) -> int:
+        """The choice with as many more as it can have without doing; the dearest first."""
+        for place in reversed(range(len(self._victims))):
+            if not mask >> place & 1 and not self._does(mask | 1 << place):
+                mask |= 1 << place
+        return mask
+
+    def _chosen(self, mask: int) -> tuple[V, ...]:
+        return tuple(victim for place, victim in enumerate(self._victims) if mask >> place & 1)
 
 
-def _grown(mask: int, count: int, does: Callable[[Sequence[V]], bool], chosen: Callable[[int], tuple[V, ...]]) -> int:
-    """The choice with as many more as it can have without doing; the dearest first."""
-    for place in reversed(range(count)):
-        if not mask >> place & 1 and not does(chosen(mask | 1 << place)):
-            mask |= 1 << place
-    return mask
-
-
-def without_needless(chosen: Sequence[V], fits: Callable[[Sequence[V]], bool]) -> tuple[V, ...]:
+def without_needless(chosen: Sequence[V], fits: Does[V]) -> tuple[V, ...]:
     """Those of a choice that does without which it would not do: the first ones are spared first."""
     left = list(chosen)
     for victim in chosen:
         fewer = [each for each in left if each is not victim]
-        if fits(fewer):
+        if fewer and fits(fewer):
             left = fewer
     return tuple(left)

@@ -37,7 +37,9 @@ def _ready(readings: Readings, spec: NodeTopologySpec) -> MachineFinding:
     if not lost:
         ports = "no word of RDMA ports" if spec.nics is None else _count(len(spec.nics), "RDMA port")
         found = f"{_count(len(spec.gpus), 'GPU')} and {ports}"
-        return MachineFinding(kind, "True", ReadyReason.READ, f"read: {found}")
+        wrong = nvlink.contradiction(readings.gpus)
+        doubt = f"; NVML contradicts itself: {wrong}" if wrong else ""
+        return MachineFinding(kind, "True", ReadyReason.READ, f"read: {found}{doubt}")
     words = ", ".join(f"{gpu.index} ({gpu.errors['handle']})" for gpu in sorted(lost, key=lambda gpu: gpu.index))
     listed = {gpu.index for gpu in spec.gpus}
     missing = [str(gpu.index) for gpu in lost if gpu.index not in listed]

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from closeknit.agent.discovery.machine import pcie_levels
+from closeknit.agent.discovery.machine.data_direct import data_place
 from closeknit.agent.discovery.machine.switch_management import is_switch_management
 from closeknit.agent.discovery.readings import pci
 from closeknit.agent.discovery.readings.plausible import possible
@@ -24,7 +25,8 @@ MOST_WIRES = 2
 
 
 def nics(readings: Readings, gpus: Sequence[PciReading | None]) -> list[Nic]:
-    """The ports of RDMA devices by name and number, with their PCIe level to each GPU in the order of `gpus`.
+    """The ports of RDMA devices by name and number, with the PCIe level of the function that carries their data to each
+    GPU in the order of `gpus`.
 
     Left out are software, which is no faster than the card's own sockets; the management devices of NVSwitches, which
     look like NICs and lead nowhere; virtual and scalable functions beside the function whose wire they share; and ports
@@ -37,11 +39,12 @@ def nics(readings: Readings, gpus: Sequence[PciReading | None]) -> list[Nic]:
         place = places.get(device.address or "")
         if device.is_software or is_switch_management(device, place) or _shares_a_wire(device, cards):
             continue
+        data = data_place(device, place, readings.pci)
         for port in _wires(device):
             transport = _transport(device, port)
             is_named = len(device.name) <= MAX_NAME_LENGTH and port.port in PORTS
             if transport is not None and port.state is not None and is_named:
-                found.append(_nic(device, port, transport, place, gpus))
+                found.append(_nic(device, port, transport, place, data, gpus))
     by_merit = sorted(range(len(found)), key=lambda row: (found[row].state is not PortState.ACTIVE, row))
     return [found[row] for row in sorted(by_merit[:MAX_NICS_PER_NODE])]
 
@@ -78,6 +81,7 @@ def _nic(
     port: RdmaPortReading,
     transport: Transport,
     place: PciReading | None,
+    data: PciReading | None,
     gpus: Sequence[PciReading | None],
 ) -> Nic:
     active = (port.state or "").startswith(ACTIVE)
@@ -93,7 +97,8 @@ def _nic(
         rate_gb_per_s=_rate(port.rate) if active else None,  # a port that is down prints a rate of its own
         netdev=_netdev(device, port),
         virtual_function=device.is_virtual_function or is_virtual,
-        gpu_levels=pcie_levels.to_gpus(place, gpus),
+        data_direct_address=data.address if data is not None and data is not place else None,
+        gpu_levels=pcie_levels.to_gpus(data, gpus),
     )
 
 

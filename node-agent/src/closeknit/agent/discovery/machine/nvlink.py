@@ -26,6 +26,8 @@ from closeknit.machine.products import product_of
 
 # nvmlNvlinkVersion_t -> generation: 1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0, 6.0
 GENERATIONS: Mapping[int, int] = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}
+# Generations that GPUs of a major compute capability have: 1 to 5 came with 6 to 10, one each, and 6 with 10.7 (Rubin).
+GENERATIONS_OF: Mapping[int, tuple[int, ...]] = {6: (1,), 7: (2,), 8: (3,), 9: (4,), 10: (5, 6)}
 REMOTE_GPU, REMOTE_CPU, REMOTE_SWITCH = 0, 1, 2  # nvmlIntNvLinkDeviceType_t; CPU is POWER9's NPU
 P2P_OK = 0  # nvmlGpuP2PStatus_t
 FABRIC_COMPLETED = 3
@@ -89,6 +91,25 @@ def nvlink(
 def generation(gpu: GpuReading) -> int | None:
     """NVLink generation of the GPU's links; None without a link that is up, or was."""
     return max((found for link in _built(gpu) if (found := GENERATIONS.get(link.version or 0))), default=None)
+
+
+def contradiction(gpus: Iterable[GpuReading]) -> str | None:
+    """What NVML says of these GPUs' NVLinks that cannot be, as a sentence; None where nothing contradicts it.
+
+    A driver that numbers generations otherwise than nvml.h, as a stand-in may, is wrong in this, and maybe in more.
+    """
+    found: dict[str, list[int]] = {}
+    for gpu in gpus:
+        own, capability = generation(gpu), gpu.compute_capability
+        may_have = GENERATIONS_OF.get(capability[0]) if capability is not None else None
+        if own is not None and capability is not None and may_have is not None and own not in may_have:
+            words = f"NVLink {own}, which no GPU of compute capability {capability[0]}.{capability[1]} has"
+            found.setdefault(words, []).append(gpu.index)
+    said = (
+        f"GPU {', '.join(map(str, indexes))} {'say' if len(indexes) > 1 else 'says'} {words}"
+        for words, indexes in found.items()
+    )
+    return "; ".join(said) or None
 
 
 def link_bandwidth_gb_s(gpu: GpuReading) -> float | None:

@@ -67,7 +67,10 @@ def _device(last: RdmaReading, new: RdmaReading) -> RdmaReading:
         if number not in now and any(_is_failed(new.errors, fact) for fact in ("ports", f"ports/{number}"))
     }
     ports = (_port(before.get(number, port), port) for number, port in sorted((now | hidden).items()))
-    return msgspec.structs.replace(_facts(last, new), ports=tuple(ports))
+    found = _facts(last, new)
+    if _is_failed(new.errors, "is_switch_management"):  # one file tells both
+        found = msgspec.structs.replace(found, card_uuid=last.card_uuid)
+    return msgspec.structs.replace(found, ports=tuple(ports))
 
 
 def _port(last: RdmaPortReading, new: RdmaPortReading) -> RdmaPortReading:

@@ -12,6 +12,7 @@ _ROOT = re.compile(r"^pci[0-9a-f]{4,8}:[0-9a-f]{2}$")
 NVIDIA_VENDOR = "0x10de"
 MELLANOX_VENDOR = "0x15b3"
 NVSWITCH_CLASS = "0x068000"
+DMA_FUNCTION = "0x2100"  # of a ConnectX-8, beside its NIC: Data Direct (the kernel's mlx5_ib, data_direct.c)
 # nvmlGpuTopologyLevel_t -> what nvidia-smi topo -m prints for it
 NVML_LEVELS: Mapping[int, str] = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 
@@ -63,6 +64,11 @@ def is_flat(device: PciReading) -> bool:
     """Whether the device hangs at a root bus with no bridge above it, as hypervisors present passed-through devices."""
     chain = _chain(device.path)
     return chain is not None and len(chain[1]) <= 1
+
+
+def is_dma_function(device: PciReading) -> bool:
+    """Whether it is the function through which a ConnectX-8 reaches a GPU's memory."""
+    return device.vendor == MELLANOX_VENDOR and device.device == DMA_FUNCTION
 
 
 def _chain(path: str) -> tuple[str, list[str]] | None:

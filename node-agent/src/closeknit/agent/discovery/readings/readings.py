@@ -104,7 +104,8 @@ class PairReading(Reading, frozen=True):
 
 
 class PciReading(Reading, frozen=True):
-    """One PCI device of interest: GPUs, NVSwitches, network and capture cards, and what carries an RDMA device."""
+    """One PCI device of interest: GPUs, NVSwitches, network and capture cards, what carries an RDMA device, and the DMA
+    functions of network cards."""
 
     address: str  # 0000:1a:00.0
     path: str  # resolved, its parents are the bridges above: /sys/devices/pci0000:00/0000:00:01.0/0000:1a:00.0
@@ -113,6 +114,7 @@ class PciReading(Reading, frozen=True):
     device_class: str | None = None  # 0x030200
     numa_node: int | None = None  # -1 where the firmware does not say
     max_link_width: int | None = None  # lanes of the device itself, whatever the slot has; only of what carries RDMA
+    card_uuid: str | None = None  # of a DMA function: what all functions of its card share; only root may read it
     errors: dict[str, str] = {}
 
 
@@ -144,6 +146,7 @@ class RdmaReading(Reading, frozen=True):
     physical_address: str | None = None  # of the function whose wire a virtual or scalable function shares
     is_software: bool = False  # rxe or siw on any network card
     is_switch_management: bool | None = None  # its vital product data, which only root may read, say SW_MNG
+    card_uuid: str | None = None  # likewise: what all functions of a ConnectX share
     ports: tuple[RdmaPortReading, ...] = ()
     errors: dict[str, str] = {}
 

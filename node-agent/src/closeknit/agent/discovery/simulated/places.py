@@ -1,10 +1,29 @@
 """Where the devices of a profile hang: PCI addresses and paths, numbered depth first as firmware does."""
 
+import hashlib
+
+from msgspec.structs import replace
+
 from closeknit.agent.discovery.readings import pci
 from closeknit.agent.discovery.readings.readings import PciReading
-from closeknit.agent.discovery.simulated.profile import DISPLAY, GPU, HostBridge, Profile, ProfileError, Slot
+from closeknit.agent.discovery.simulated.profile import (
+    DISPLAY,
+    DMA_SUFFIX,
+    GPU,
+    HostBridge,
+    Profile,
+    ProfileError,
+    Slot,
+)
 
+CONNECTX = {7: "0x1021", 8: "0x1023"}
+DMA_CLASS = "0x088000"  # other system peripheral; nothing reads it
 NVSWITCH_DEVICE_ID = "0x22a3"  # any of NVSwitch's ids would do: nothing reads it
+
+
+def card_uuid(nic: str) -> str:
+    """What all functions of a NIC's card have in their vital product data."""
+    return hashlib.sha256(f"closeknit simulated card of {nic}".encode()).hexdigest()[:32]
 
 
 class Places:
@@ -14,8 +33,10 @@ class Places:
         self.gpus: list[PciReading] = []
         self.displays: set[int] = set()  # those among the GPUs that only drive a screen
         self.nics: dict[str, PciReading] = {}
+        self.dma_functions: dict[str, PciReading] = {}  # by the name of their NIC
         self.switches: list[PciReading] = []
         self._next_bus: dict[int, int] = {}
+        self._nic_device = CONNECTX[profile.nic.connectx if profile.nic is not None else 7]
         for bridge in profile.host_bridges:
             root_bus = self._bus(bridge.domain)
             root = f"/sys/devices/pci{bridge.domain:04x}:{root_bus:02x}"
@@ -51,8 +72,12 @@ class Places:
             if slot == DISPLAY:
                 self.displays.add(len(self.gpus))
             self.gpus.append(_device(above, address, pci.NVIDIA_VENDOR, "0x2335", device_class, bridge.numa))
+        elif isinstance(slot, str) and slot.endswith(DMA_SUFFIX):
+            function = _device(above, address, pci.MELLANOX_VENDOR, pci.DMA_FUNCTION, DMA_CLASS, bridge.numa)
+            name = slot.removesuffix(DMA_SUFFIX)
+            self.dma_functions[name] = replace(function, card_uuid=card_uuid(name))
         elif isinstance(slot, str):
-            self.nics[slot] = _device(above, address, "0x15b3", "0x1021", "0x020700", bridge.numa)
+            self.nics[slot] = _device(above, address, pci.MELLANOX_VENDOR, self._nic_device, "0x020700", bridge.numa)
         else:
             raise ProfileError("a virtual machine's devices hang straight on their root: its tree has no switches")
 

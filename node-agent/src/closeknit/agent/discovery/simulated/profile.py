@@ -6,6 +6,8 @@ import msgspec
 
 GPU = "gpu"  # the word for a GPU in a profile's PCIe tree
 DISPLAY = "display"  # and for one that only drives a screen, which NVML numbers among the others
+# Of a name in the tree: the DMA function of that NIC, which NCCL calls so, too (Data Direct).
+DMA_SUFFIX = "_dma"
 # A device, or a PCIe switch with the slots below it, which may be switches again.
 Slot = str | list[Any]
 
@@ -57,6 +59,7 @@ class NicModel(_Part, frozen=True):
     link_layer: Literal["InfiniBand", "Ethernet", "Unspecified"]
     rate: str
     driver: Literal["mlx5_core", "efa"] = "mlx5_core"
+    connectx: Literal[7, 8] = 7
 
 
 class HostBridge(_Part, frozen=True):

@@ -21,7 +21,7 @@ from closeknit.agent.discovery.readings.readings import (
     RdmaReading,
     Readings,
 )
-from closeknit.agent.discovery.simulated.places import Places
+from closeknit.agent.discovery.simulated.places import Places, card_uuid
 from closeknit.agent.discovery.simulated.profile import NO_FAULTS, Faults, Profile, ProfileError
 from closeknit.agent.discovery.simulated.wires import SimulatedLinkEnd, check, down, wires
 
@@ -71,7 +71,12 @@ def readings_of(profile: Profile, node: str, faults: Faults = NO_FAULTS) -> Read
             for a, b in combinations(range(len(gpus)), 2)
             if a not in dead and b not in dead
         ),
-        pci=tuple(sorted((*places.gpus, *places.nics.values(), *switches), key=lambda device: device.address)),
+        pci=tuple(
+            sorted(
+                (*places.gpus, *places.nics.values(), *places.dma_functions.values(), *switches),
+                key=lambda device: device.address,
+            )
+        ),
         rdma=tuple(_rdma(profile, name, place, faults) for name, place in places.nics.items()),
         kernel=KernelReading(
             nvidia_version=f"NVRM version: {version}  {profile.driver_version}  Release Build",
@@ -199,6 +204,7 @@ def _rdma(profile: Profile, name: str, place: PciReading, faults: Faults) -> Rdm
         driver=profile.nic.driver,
         netdevs=() if is_efa else (netdev,),
         is_switch_management=profile.nvlink is not None and name in profile.nvlink.management,
+        card_uuid=card_uuid(name) if profile.nic.driver == "mlx5_core" else None,
         ports=(port,),
     )
 

@@ -1,0 +1,31 @@
+"""Where a ConnectX reaches the memory of GPUs, which is not always where it stands in the PCI tree. Pure.
+
+On Grace with ConnectX-8 (GB300, and GB200 of that kind) a card is two functions: the NIC below a root of its own, and a
+DMA function beside a GPU, below the root of that GPU (Data Direct). The NIC's own place says nothing of the way of the
+data. Both functions have the uuid of the card in their vital product data. rdma_topo of rdma-core pairs by it, and NCCL
+2.27.3 and later take the place of the DMA function for that of the NIC (net_ib/init.cc asks libmlx5).
+"""
+
+from collections.abc import Sequence
+
+from closeknit.agent.discovery.readings import pci
+from closeknit.agent.discovery.readings.readings import PciReading, RdmaReading
+
+# Cards that may have a DMA function: ConnectX-8 and -9 by the ids of rdma_topo, and the virtual functions of all mlx5.
+CARDS = ("0x1023", "0x1025", "0x101e")
+
+
+def data_place(device: RdmaReading, place: PciReading | None, devices: Sequence[PciReading]) -> PciReading | None:
+    """The function through which data pass between an RDMA device and GPUs; None where that is unknown.
+
+    `place`: the device's own function. It is the one unless a DMA function has the uuid of the device's card. Of a card
+    that may own one, of several, or without a uuid to tell by, which only root may read, it is unknown.
+    """
+    functions = [each for each in devices if pci.is_dma_function(each)]
+    uuid = device.card_uuid
+    own = [each for each in functions if each.card_uuid == uuid] if uuid is not None else []
+    if own:
+        return own[0] if len(own) == 1 else None
+    may_own_one = place is not None and place.vendor == pci.MELLANOX_VENDOR and place.device in CARDS
+    are_all_others = uuid is not None and all(each.card_uuid is not None for each in functions)
+    return None if functions and may_own_one and not are_all_others else place

@@ -1,0 +1,120 @@
+"""What is told of one job: one reason and one next step, and all the rest that is known."""
+
+from closeknit.api.names import EndReason
+from closeknit.api.text.quantity import duration_s
+from closeknit.cli.answers.job_answers import Explanation, NextStep, PodLine, Run, Where
+from closeknit.cli.explain.next_steps import ENDED, NEAREST, TOLD, UNSEEN, WAITING
+from closeknit.cli.jobs.found_jobs import FoundJob
+from closeknit.cli.jobs.since import since, waits_since
+from closeknit.cli.jobs.told_job import ToldAttempt, ToldExit, ToldJob, ToldPhases
+from closeknit.cli.jobs.told_pod import ToldPod
+
+_OVER = ("Succeeded", "Failed")
+
+
+def explanation(found: FoundJob) -> Explanation:
+    """The answer."""
+    job, status = found.job, found.job.status
+    reason = "Unreadable" if job.unreadable and not job.reason else job.reason
+    cost = status.cost
+    return Explanation(
+        namespace=job.key.namespace,
+        name=job.key.name,
+        state=job.state,
+        reason=reason,
+        message=status.message or job.unreadable,
+        next_step=_next_step(job, reason),
+        since=since(job),
+        waits_since=waits_since(job),
+        estimated_start=status.pending.estimated_start if status.pending is not None else None,
+        gpus=job.spec.gpus,
+        queue=job.spec.queue,
+        priority_class_name=job.spec.priority_class_name,
+        attempt=status.attempt or 1,
+        restarts=status.restarts or 0,
+        where=_where(job),
+        nearest=status.pending.nearest if status.pending is not None else (),
+        warnings=status.environment.warnings if status.environment is not None else (),
+        runs=tuple(map(_run, status.attempts)),
+        trained_seconds=cost.trained_seconds if cost is not None else None,
+        lost_gpu_seconds=dict(cost.lost_gpu_seconds) if cost is not None else {},
+        ettr=cost.ettr if cost is not None else None,
+        pods=None if found.pods is None else tuple(map(pod_line, found.pods)),
+    )
+
+
+def pod_line(pod: ToldPod) -> PodLine:
+    """One Pod of the answer."""
+    return PodLine(name=pod.name, node=pod.node, status=pod.status, message=pod.message, restarts=pod.restarts)
+
+
+def _next_step(job: ToldJob, reason: str | None) -> NextStep | None:
+    if reason is None:
+        words = ENDED[EndReason.SUSPENDED] if job.state == EndReason.SUSPENDED else ""
+        return NextStep(code=EndReason.SUSPENDED, text=words) if words else None
+    pending = job.status.pending
+    if pending is not None and pending.nearest:
+        return NextStep(code=NEAREST, text=f"it would fit now {pending.nearest[0]}")
+    if job.unreadable is not None:
+        return NextStep(code=reason, text="mend the field that the message names, and apply the job again")
+    told = ENDED if job.state in _OVER else {**ENDED, **WAITING, **TOLD, **UNSEEN}
+    table = WAITING if pending is not None else told
+    words = table.get(reason, "")
+    return NextStep(code=reason, text=words.replace("{job}", _named(job))) if words else None
+
+
+def _named(job: ToldJob) -> str:
+    """As an argument of a command."""
+    return f"{job.key.name} -n {job.key.namespace}"
+
+
+def _where(job: ToldJob) -> Where | None:
+    placed = job.status.placement
+    if placed is None or not placed.node_count:
+        return None
+    return Where(
+        nodes=placed.node_count,
+        levels=dict(placed.levels or {}),
+        predicted_bus_bandwidth_gb_s=placed.predicted_bus_bandwidth_gb_s,
+        ideal_bus_bandwidth_gb_s=placed.ideal_bus_bandwidth_gb_s,
+        limited_by=placed.limited_by,
+        ended_at_budget=bool(placed.ended_at_budget),
+    )
+
+
+def _run(ended: ToldAttempt) -> Run:
+    return Run(
+        attempt=ended.number,
+        reason=ended.reason,
+        message=ended.message,
+        ended=ended.ended,
+        charged=ended.charged,
+        in_place=bool(ended.in_place),
+        ran_seconds=_seconds(ended.ran),
+        phases_seconds=_phases(ended.phases),
+        blamed=tuple(f"{each.node}/{each.gpu}" if each.gpu else each.node for each in ended.blamed or ()),
+        exits=tuple(map(_last_words, ended.exits or ())),
+    )
+
+
+def _last_words(ended: ToldExit) -> str:
+    code = f"exit code {ended.exit_code}" if ended.exit_code is not None else None
+    return ": ".join(part for part in (ended.pod, code, ended.reason, ended.message) if part)
+
+
+def _phases(phases: ToldPhases | None) -> dict[str, int]:
+    if phases is None:
+        return {}
+    told = {
+        "detect": phases.detect,
+        "decide": phases.decide,
+        "free": phases.free,
+        "bind": phases.bind,
+        "start": phases.start,
+        "firstStep": phases.first_step,
+    }
+    return {name: seconds for name, length in told.items() if (seconds := _seconds(length)) is not None}
+
+
+def _seconds(length: str | None) -> int | None:
+    return None if length is None else duration_s(length)

@@ -1,0 +1,79 @@
+"""What `closeknit status` knows: of a running cluster what its operator has told, of a file what it would tell."""
+
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+
+from closeknit.api.names import DEFAULT_CLUSTER_TOPOLOGY, GROUP, VERSION
+from closeknit.cli.answers.status_answer import ClusterLine, ClusterStatus, JobCounts, WaitLine
+from closeknit.cli.input.given import Reach
+from closeknit.cli.jobs.found_jobs import FoundJobs, asked_jobs, found_jobs
+from closeknit.cli.jobs.job_lines import counted
+from closeknit.cli.jobs.since import waits_since
+from closeknit.cli.live.way import NOT_INSTALLED, reached
+from closeknit.cli.status.told_topology import ToldTopology, cluster_line
+from closeknit.kube.api import Resource
+from closeknit.kube.errors import Forbidden, NotFound
+from closeknit.kube.http.http_api import HttpApi
+
+CLUSTER_TOPOLOGIES = Resource(GROUP, VERSION, "clustertopologies", namespaced=False)
+NO_RIGHT = (
+    "you may not get clustertopologies: have an administrator bind you to the ClusterRole closeknit-topology-viewer "
+    "(the chart's rbac.topologyViewers)"
+)
+NO_OBJECT = (
+    "there is no ClusterTopology default, with which the operator tells it: have an administrator create one; its spec "
+    "may be empty"
+)
+NOT_TOLD = "the operator has not told it yet: it does within half a minute, if one of this version runs"
+NONE_WAITS = "Undecided"  # as the operator's own counts call a job that it has not looked at
+
+
+async def cluster_status(reach: Reach, cluster: Path | None) -> ClusterStatus:
+    """The answer. Raises BadInput and NotThere."""
+    if cluster is not None:
+        jobs = await found_jobs(reach, cluster)
+        from closeknit.cli.status.file_glance import file_glance  # noqa: PLC0415 - it decides, and needs all models
+
+        return _answer(file_glance(cluster), None, jobs)
+    async with reached(reach, missing=NOT_INSTALLED) as api:
+        line, why = await _told(api)
+        return _answer(line, why, await asked_jobs(api, reach))
+
+
+async def _told(api: HttpApi) -> tuple[ClusterLine | None, str | None]:
+    try:
+        body = await api.get(CLUSTER_TOPOLOGIES, DEFAULT_CLUSTER_TOPOLOGY)
+    except Forbidden:
+        return None, NO_RIGHT
+    except NotFound:
+        return None, NO_OBJECT
+    line = cluster_line(msgspec.convert(body, ToldTopology).status)
+    return line, NOT_TOLD if line is None else None
+
+
+def _answer(line: ClusterLine | None, why: str | None, found: FoundJobs) -> ClusterStatus:
+    waiting: dict[str, list[tuple[int, str | None]]] = {}
+    for job in found.jobs:
+        pending = job.status.pending
+        if pending is not None or job.state == "Queued":
+            reason = pending.reason if pending is not None else NONE_WAITS
+            waiting.setdefault(reason, []).append((job.spec.gpus or 0, waits_since(job)))
+    lines = [
+        WaitLine(
+            reason=reason,
+            jobs=len(each),
+            gpus=sum(gpus for gpus, _ in each),
+            since=min((since for _, since in each if since is not None), default=None),
+        )
+        for reason, each in waiting.items()
+    ]
+    lines.sort(key=lambda each: (-each.gpus, each.reason))
+    return ClusterStatus(
+        client_version=version("closeknit"),
+        cluster=line,
+        cluster_not_shown=why,
+        namespace=found.namespace,
+        jobs=JobCounts(states=counted(found.jobs), waiting=tuple(lines)),
+    )

@@ -1,0 +1,118 @@
+"""The command line against a real API server and a real operator, as an administrator and as a tenant with `view`."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from closeknit.cli.main import app
+from closeknit.cli.status.glance import NO_RIGHT
+from harness.operator_bed import ON_PLUGIN, PLUGIN_NODES, Bed
+
+TOPOLOGY = {
+    "apiVersion": "closeknit.dev/v1alpha1",
+    "kind": "ClusterTopology",
+    "metadata": {"name": "default"},
+    "spec": {},
+}
+
+
+def run(kubeconfig: Path, *arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, [*arguments, "--kubeconfig", str(kubeconfig)], env={"COLUMNS": "80"})
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout + result.stderr
+
+
+def answer(kubeconfig: Path, *arguments: str) -> dict[str, Any]:
+    code, text = run(kubeconfig, *arguments, "-o", "json")
+    assert code == 0, text
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+@pytest.fixture
+def tenant(bed: Bed) -> Path:
+    """Whoever has the built-in role `view` in the story's namespace, and no other right."""
+    bed.cluster.kubectl("create", "serviceaccount", "tenant", f"--namespace={bed.namespace}")
+    bed.cluster.kubectl(
+        "create", "rolebinding", "tenant", "--clusterrole=view", f"--serviceaccount={bed.namespace}:tenant",
+        f"--namespace={bed.namespace}",
+    )  # fmt: skip
+    return bed.cluster.service_account_kubeconfig(bed.namespace, "tenant")
+
+
+@contextmanager
+def described(bed: Bed) -> Iterator[None]:
+    """The operator tells the cluster at a glance when it starts, and every half minute."""
+    bed.cluster.apply(TOPOLOGY)
+    bed.restart()
+    try:
+        yield
+    finally:
+        bed.cluster.delete("clustertopology", "default")
+
+
+def plan_of_his_own_job(bed: Bed, tenant: Path) -> None:
+    """Who may only view his namespace is told what he lacks; with that he plans."""
+    job = bed.job("huge")
+    body = {key: job[key] for key in ("apiVersion", "kind", "spec")}
+    file = bed.cluster.directory / "huge.json"
+    file.write_text(json.dumps({**body, "metadata": {"name": "planned", "namespace": bed.namespace}}))
+    code, text = run(tenant, "plan", "-f", str(file))
+    assert (code, "bind you to the ClusterRole closeknit-planner" in text) == (2, True), text
+    bound = f"planner-{bed.namespace}"
+    bed.cluster.kubectl(
+        "create", "clusterrolebinding", bound, "--clusterrole=closeknit-planner",
+        f"--serviceaccount={bed.namespace}:tenant",
+    )  # fmt: skip
+    try:
+        code, text = run(tenant, "plan", "-f", str(file))
+        assert (code, "does not fit: InsufficientGPUs" in text) == (3, True), text
+        assert "closeknit.dev/v1alpha1" in run(tenant, "snapshot")[1]
+    finally:
+        bed.cluster.kubectl("delete", "clusterrolebinding", bound)
+
+
+def test_a_tenant_sees_his_own_and_an_administrator_the_cluster(bed: Bed, tenant: Path) -> None:
+    admin, here = bed.cluster.kubeconfig, ("-n", bed.namespace)
+    bed.submit("train", **ON_PLUGIN)
+    bed.submit("huge", gpus=512)
+    bed.wait_for_state("Running")
+    bed.wait_for_reason("InsufficientGPUs", "huge")
+
+    for who in (admin, tenant):
+        lines = run(who, "jobs", *here)[1].splitlines()
+        assert [line.split()[:3] for line in lines[1:]] == [["train", "Running", "16"], ["huge", "Queued", "512"]]
+        told = answer(who, "explain", "train", *here)
+        assert (told["state"], told["where"]["nodes"], {each["status"] for each in told["pods"]}) == (
+            "Running", 2, {"Running"},
+        )  # fmt: skip
+        told = answer(who, "explain", "huge", *here)
+        assert (told["reason"], told["nextStep"]["code"]) == ("InsufficientGPUs", "InsufficientGPUs")
+        ranks = answer(who, "ranks", "train", *here)["items"]
+        assert [(each["rank"], each["podStatus"]) for each in ranks] == [(rank, "Running") for rank in range(16)]
+        assert {each["node"] for each in ranks} == set(PLUGIN_NODES) and len({each["uuid"] for each in ranks}) == 16
+        assert "there are huge, train" in run(who, "explain", "nope", *here)[1]
+
+    told = answer(tenant, "status", *here)
+    assert (told["cluster"], told["clusterNotShown"]) == (None, NO_RIGHT)
+    assert told["jobs"]["states"] == {"Running": 1, "Queued": 1}
+    assert run(tenant, "jobs", "-A")[0] == 2
+
+    plan_of_his_own_job(bed, tenant)
+
+    with described(bed):
+        told = bed.cluster.wait_for(lambda: (of := answer(admin, "status", *here))["cluster"] and of, "the glance", 60)
+    glance = told["cluster"]
+    assert glance["operatorVersion"] == told["clientVersion"]
+    assert (glance["nodes"], sum(glance["gpus"].values()), glance["gpus"]["held"]) == (4, 32, 16)
+    assert glance["jobs"]["states"]["Running"] >= 1
+    assert {each["reason"] for each in glance["jobs"]["waiting"]} >= {"InsufficientGPUs"}
+
+    bed.change("trainingjob", "train", {"spec": {"suspend": True}})
+    bed.wait_for_state("Suspended")
+    assert "next step: set spec.suspend: false to go on" in run(tenant, "explain", "train", *here)[1]

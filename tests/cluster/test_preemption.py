@@ -1,0 +1,69 @@
+"""Jobs that make room for one of higher priority, on a real control plane, with the operator killed meanwhile."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from harness.operator_bed import Bed, standing
+
+PLUGIN, DRA = "gpu-1", "gpu-2"
+BOTH = pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"gpus": 8, "gpu": {"products": ["NVIDIA-H200"]}}, id="plugin"),
+        pytest.param({"gpus": 8, "gpu": {"binding": "DRA"}}, id="DRA"),
+    ],
+)
+serials = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Bed]:
+    with standing(Bed, (PLUGIN,), (DRA,)) as bed:
+        for name, value, policy in (("urgent", 1000, "PreemptLowerPriority"), ("patient", 1000, "Never")):
+            kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+            bed.cluster.apply({**kind, "value": value, "preemptionPolicy": policy})
+        yield bed
+
+
+@pytest.fixture
+def site(running: Bed) -> Iterator[Bed]:
+    running.begin(f"preempts-{next(serials)}")
+    yield running
+    running.cluster.delete("trainingjobs", namespace=running.namespace)
+    running.cluster.kubectl("delete", "pods", "--all", f"--namespace={running.namespace}", "--force")
+    running.cluster.delete("namespace", running.namespace)
+
+
+def ends(site: Bed, name: str) -> list[tuple[str, bool]]:
+    return [(each["reason"], each["charged"]) for each in site.job(name)["status"].get("attempts", [])]
+
+
+@BOTH
+def test_room_is_made_once_though_the_operator_is_killed_meanwhile(site: Bed, spec: dict[str, Any]) -> None:
+    site.submit("low", **spec)
+    site.wait_for_state("Running", "low")
+    (pod,) = site.live_pods()
+    site.finish(pod, "late")  # it takes its time to end, as one does that writes a checkpoint
+    site.submit("patient", **spec, priorityClassName="patient")
+    site.wait_for_reason("InsufficientGPUs", "patient")
+    assert ends(site, "low") == []
+    site.submit("prod", **spec, priorityClassName="urgent")
+    site.wait_for_reason("PreemptionPending", "prod")
+    site.restart()
+    site.cluster.wait_for(lambda: ends(site, "low") == [("Preempted", False)], "low to make room")
+    site.restart()
+    site.submit("other", **spec, priorityClassName="urgent")
+    site.wait_for_reason("InsufficientGPUs", "other")
+    (awaited,) = site.job("prod")["status"]["placement"]["awaits"]
+    assert (awaited["name"], awaited["attempt"]) == ("low", 1)
+    assert site.live_pods() == [pod]
+    site.cluster.kubectl("delete", "pod", pod, f"--namespace={site.namespace}", "--force")
+    site.wait_for_state("Running", "prod")
+    site.wait_for_reason("InsufficientGPUs", "low")
+    assert site.live_pods() == ["prod-a1-worker-00000"]
+    assert "awaits" not in site.job("prod")["status"]["placement"]
+    assert (ends(site, "low"), ends(site, "prod")) == ([("Preempted", False)], [])
+    assert site.told().count("Preempted") == 1
