@@ -33,12 +33,12 @@ class Victim:
         return AwaitedAttempt(self.key, self.booking.uid, self.booking.attempt)
 
     @cached_property
-    def gpus(self) -> Mapping[str, int]:
-        """How many GPUs it holds, by node."""
-        held: dict[str, int] = {}
+    def gpus(self) -> Mapping[str, frozenset[int]]:
+        """NVML indexes of the GPUs that it holds, by node."""
+        held: dict[str, frozenset[int]] = {}
         for share in (*self.booking.shares, *self.booking.spares):
             if not share.lost:
-                held[share.node] = held.get(share.node, 0) + len(share.gpus)
+                held[share.node] = held.get(share.node, frozenset()).union(share.gpus)
         return held
 
 

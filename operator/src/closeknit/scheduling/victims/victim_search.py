@@ -99,17 +99,20 @@ class _Counts:
     """The nodes of each domain of the level inside of which it must lie."""
     usable: Mapping[str, int]
     """GPUs of each node, without those that others are known to hold."""
-    held: Mapping[str, Mapping[Victim, int]]
+    held: Mapping[str, Mapping[Victim, frozenset[int]]]
+    """Usable GPUs of each node that victims hold; two may be booked the same."""
 
     @classmethod
     def of(cls, cluster: Cluster, asked: Request, victims: Sequence[Victim]) -> "_Counts":
         """Of the cluster with all victims on it."""
         if asked.mig is not None or asked.allow_shared:
             return cls(0, None, {}, {}, {})
-        held: dict[str, dict[Victim, int]] = {}
+        held: dict[str, dict[Victim, frozenset[int]]] = {}
         for victim in victims:
             for node, gpus in victim.gpus.items():
-                held.setdefault(node, {})[victim] = gpus
+                there = cluster.nodes.get(node)
+                if there is not None and (good := gpus.intersection(there.usable)):
+                    held.setdefault(node, {})[victim] = good
         ours = {Holder(HolderKind.JOB, victim.key.namespace, victim.key.name) for victim in victims}
         domains: dict[str, list[str]] = {}
         usable: dict[str, int] = {}
@@ -118,10 +121,9 @@ class _Counts:
                 continue
             gone = 0
             if view.dra:  # of a device plugin's it is often not known who holds which
-                good = set(view.usable)
-                jobs = (HolderKind.JOB,)
-                others = (gpu for gpu, each in view.holders.items() if each.kind in jobs and each not in ours)
-                gone = sum(1 for gpu in others if gpu in good)
+                promised = frozenset[int]().union(*held.get(name, {}).values())
+                others = {gpu for gpu, each in view.holders.items() if each.kind is HolderKind.JOB and each not in ours}
+                gone = len(others.intersection(view.usable) - promised)
             domains.setdefault(domain_of(cluster, asked, name), []).append(name)
             usable[name] = len(view.usable) - gone
         return cls(asked.gpus, asked.gpus_per_node, domains, usable, held)
@@ -136,8 +138,8 @@ class _Counts:
     def _room(self, nodes: Sequence[str], gone: frozenset[Victim]) -> int:
         room = 0
         for node in nodes:
-            stay = sum(gpus for victim, gpus in self.held.get(node, {}).items() if victim not in gone)
-            free = max(0, self.usable[node] - stay)
+            stay = (gpus for victim, gpus in self.held.get(node, {}).items() if victim not in gone)
+            free = max(0, self.usable[node] - len(frozenset[int]().union(*stay)))
             room += free if self.each is None else self.each if free >= self.each else 0
             if room >= self.wanted:
                 break
@@ -193,7 +195,7 @@ def _regions(cluster: Cluster, asked: Request, counts: "_Counts") -> list[tuple[
         inside: dict[Victim, int] = {}
         for node in nodes:
             for victim, gpus in counts.held.get(node, {}).items():
-                inside[victim] = inside.get(victim, 0) + gpus
+                inside[victim] = inside.get(victim, 0) + len(gpus)
         order = sorted(inside, key=lambda victim: (victim.lost_gpu_s / max(1, inside[victim]), victim.key))
         lack = asked.gpus - sum(cluster.nodes[node].free_gpus for node in nodes)
         bound, gained = 0.0, 0
@@ -219,7 +221,7 @@ def _by_nodes(cluster: Cluster, asked: Request, order: _Steps) -> _Steps:
         view = cluster.nodes.get(node)
         if view is None or view.exclusion is not None or node in asked.avoided:
             continue
-        gained = len(view.free) + sum(victim.gpus[node] for victim in there)
+        gained = len(view.free) + sum(len(victim.gpus[node]) for victim in there)
         prices.append((_cost(there) / max(1, gained), node))
     gone: set[Victim] = set()
     steps: list[tuple[Victim, ...]] = []
