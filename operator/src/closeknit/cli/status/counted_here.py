@@ -3,13 +3,12 @@
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 
 import msgspec
 
 from closeknit.api.clustertopology import ClusterTopologyStatus
 from closeknit.cli.answers.status_answer import ClusterLine
-from closeknit.cli.jobs.file_jobs import clock_of, read_once
+from closeknit.cli.jobs.file_jobs import clock_of
 from closeknit.cli.live.asking import all_of
 from closeknit.cli.status.told_topology import ToldTopologyStatus, cluster_line
 from closeknit.cluster.cluster import build
@@ -22,9 +21,10 @@ from closeknit.placement.fragmentation import fragmentation
 from closeknit.placement.gang.cache import Tables
 
 
-def of_file(file: Path) -> ClusterLine | None:
-    """Raises BadInput."""
-    return _counted(read_once(file).objects, clock_of(file, datetime.now(UTC)))
+def of_file(objects: Iterable[ClusterObject]) -> ClusterLine | None:
+    """Of the objects of a file, at the moment when they were recorded."""
+    there = list(objects)
+    return _counted(there, clock_of(there, datetime.now(UTC)))
 
 
 async def of_cluster(api: HttpApi) -> ClusterLine | None:

@@ -32,16 +32,17 @@ MOST_LISTED = 200  # nodes with all their Pods: some 10 MB
 NONE_WAITS = "Undecided"  # as the operator's own counts call a job that it has not looked at
 
 
-async def cluster_status(reach: Reach, cluster: Path | None) -> ClusterStatus:
-    """The answer. Raises BadInput and NotThere."""
+async def cluster_status(reach: Reach, cluster: Path | None) -> tuple[ClusterStatus, FoundJobs]:
+    """The answer, and the jobs that it counts. Raises BadInput and NotThere."""
     if cluster is not None:
         jobs = await found_jobs(reach, cluster)
         from closeknit.cli.status.counted_here import of_file  # noqa: PLC0415 - it needs all models
 
-        return _answer(of_file(cluster), None, jobs)
+        return _answer(of_file(jobs.objects or ()), None, jobs), jobs
     async with reached(reach, missing=NOT_INSTALLED) as api:
         line, why = await _told(api)
-        return _answer(line, why, await asked_jobs(api, reach))
+        jobs = await asked_jobs(api, reach)
+        return _answer(line, why, jobs), jobs
 
 
 async def _told(api: HttpApi) -> tuple[ClusterLine | None, str | None]:
