@@ -113,7 +113,7 @@ class Questions:
         if known is not None and isinstance(known.verdict, Wait) and len(alone.nodes) > MANY_NODES:
             is_known = known.scene is not None and known.shape is shape and known.is_refused
             if is_known and not can_place(alone, shape.request, self._tables):
-                return Wait(known.verdict.refusal)
+                return Wait(known.verdict.refusal)  # without a reservation, which another may have now
         answer = place(alone, shape.request, self._tables)
         return answer if isinstance(answer, Placement) else wait_for(answer)
 

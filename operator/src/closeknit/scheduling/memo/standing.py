@@ -105,7 +105,7 @@ class Standing:
                 or refusal(shape, room) is known.verdict
                 or (known.is_behind and known_wait(known, shape, room) is known.verdict)
             )
-            if backfill.current is None and known.is_refused and backfill.is_wanted(known):
+            if backfill.is_open and known.is_refused and backfill.is_wanted(known):
                 return known
             if known.holders is not None and known.holders is not holders and may_search(known.place):
                 return known  # others hold GPUs now, who may make room for it
@@ -163,7 +163,9 @@ def noted(case: Case, outcome: Outcome) -> QueueEntry:
             # be another: it is asked again.
             return known if known.scene is None else replace(known, scene=None)
         if outcome.is_as(known):
-            return known
+            # The words of a shape are told to those that have its very answer.
+            is_shapes = known.is_refused and outcome.scene is None and outcome.verdict is not known.verdict
+            return replace(known, verdict=outcome.verdict) if is_shapes else known
     return QueueEntry(
         case.key,
         case.uid,

@@ -97,7 +97,7 @@ def evicted(case: Case, room: Room, walk: Walk) -> Outcome | None:
     """The end of a job that makes room, once that is stored for whom, and while that one still waits for it."""
     found = walk.preemptions.by_victim.get(case.key)
     held = room.cluster.booking_of(case.key)
-    if found is None or held is None:
+    if found is None or held is None or case.key in walk.memory.busy:  # nothing is done about it yet
         return None
     by, awaited = found
     if (held.uid, held.attempt) != (awaited.uid, awaited.attempt):

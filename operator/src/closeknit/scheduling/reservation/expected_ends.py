@@ -23,8 +23,8 @@ from closeknit.lifecycle.status.statuses import is_finished
 SHORTEST = timedelta(minutes=1)
 """Of what a declaration counts for: no step is shorter, so that decisions and statuses follow at a bounded rate."""
 _STEPS = 8  # of what was declared, so that who is late by 20 % is corrected twice at most
-# The grace period of a Pod that names none (terminationGracePeriodSeconds of Kubernetes).
-_GRACE = timedelta(seconds=30)
+GRACE = timedelta(seconds=30)
+"""The grace period of a Pod that names none (terminationGracePeriodSeconds of Kubernetes)."""
 _LONGEST_S = 100 * 365 * 86_400  # a duration may be written with any number of hours, and the calendar ends
 
 
@@ -58,6 +58,8 @@ class EndTerms(NamedTuple):
     """When its deadline ends it."""
     is_leaving: bool = False
     """Whether it is over, suspended or being deleted: its Pods are on their way."""
+    is_from_now: bool = False
+    """Whether it holds GPUs and has not begun yet, so that all this counts from the moment of the decision."""
 
     def end(self, now: datetime) -> ExpectedEnd | None:
         """When a job that holds GPUs is expected to end; None where nothing says so."""
@@ -88,7 +90,7 @@ def end_terms(job: TrainingJob, now: datetime) -> EndTerms:
     if spec.active_deadline_seconds is not None:
         since = moment(status.start_time) if status.start_time is not None else _whole(now)
         due = since + timedelta(seconds=spec.active_deadline_seconds)
-    return EndTerms(job, declared, step, due)
+    return EndTerms(job, declared, step, due, is_from_now=status.placement is not None and status.start_time is None)
 
 
 def begun(job: TrainingJob, now: datetime) -> datetime:
@@ -105,7 +107,9 @@ def begun(job: TrainingJob, now: datetime) -> datetime:
 def terms_of(cluster: Cluster, now: datetime, known: Mapping[JobKey, EndTerms]) -> dict[JobKey, EndTerms]:
     """The terms of all jobs; `known` has those of the decision before."""
     return {
-        key: before if (before := known.get(key)) is not None and before.job is job else end_terms(job, now)
+        key: before
+        if (before := known.get(key)) is not None and before.job is job and not before.is_from_now
+        else end_terms(job, now)
         for key, job in cluster.jobs.items()
     }
 
@@ -146,7 +150,7 @@ def _going(key: JobKey, cluster: Cluster, now: datetime) -> ExpectedEnd | None:
     job = cluster.jobs[key]
     told = (job.metadata.deletion_timestamp, *(pod.deletion_timestamp for pod in live))
     going = [moment(each) for each in told if each is not None]
-    going += [moment(each.ended) + _GRACE for each in job.status.attempts[-1:]]
+    going += [moment(each.ended) + GRACE for each in job.status.attempts[-1:]]
     at = max(going, default=now) + LINGERS_AFTER
     return ExpectedEnd(at, key) if going and at > now else None
 
