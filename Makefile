@@ -122,6 +122,10 @@ bench-rankmap: environment ## Bytes that rank orders send across racks, beside t
 bench-frag: environment ## GPUs that stay unused when more is asked for than there is, beside what others do: the same
 	@$(HARNESS) bench.frag --write
 
+.PHONY: bench-preemption
+bench-preemption: environment ## Who ends for a job of higher priority, beside every choice there is: one JSON line
+	@$(HARNESS) bench.preemption
+
 .PHONY: bench-plan
 bench-plan: environment ## closeknit plan on a 100-node file of real size: one JSON line
 	@$(HARNESS) harness.bench_plan

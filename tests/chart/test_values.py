@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from closeknit.agent.main import READING_S, app
+from closeknit.cluster.store.kinds import KINDS
 from closeknit.controller.main import main as operator
 from harness import chart_values
 from harness.build import bring
@@ -127,6 +128,12 @@ def test_each_value_arrives_where_it_is_looked_for(helm_program: Path) -> None:
     assert [each["name"] for each in viewers["subjects"]] == ["system:authenticated", "ci"]
     (rule,) = objects["ClusterRole closeknit-topology-viewer"]["rules"]
     assert rule["verbs"] == ["get", "list", "watch"]
+    (planner,) = objects["ClusterRoleBinding closeknit-planner"]["subjects"]
+    assert planner == {"kind": "Group", "name": "researchers", "apiGroup": "rbac.authorization.k8s.io"}
+    rules = objects["ClusterRole closeknit-planner"]["rules"]
+    listed = {(group, plural) for rule in rules for group in rule["apiGroups"] for plural in rule["resources"]}
+    assert listed == {(kind.group, kind.plural) for kind in KINDS}
+    assert {verb for rule in rules for verb in rule["verbs"]} == {"get", "list"}
 
 
 def test_accounts_of_others_are_used_and_not_made(helm_program: Path) -> None:

@@ -56,6 +56,27 @@ def described(bed: Bed) -> Iterator[None]:
         bed.cluster.delete("clustertopology", "default")
 
 
+def plan_of_his_own_job(bed: Bed, tenant: Path) -> None:
+    """Who may only view his namespace is told what he lacks; with that he plans."""
+    job = bed.job("huge")
+    body = {key: job[key] for key in ("apiVersion", "kind", "spec")}
+    file = bed.cluster.directory / "huge.json"
+    file.write_text(json.dumps({**body, "metadata": {"name": "planned", "namespace": bed.namespace}}))
+    code, text = run(tenant, "plan", "-f", str(file))
+    assert (code, "bind you to the ClusterRole closeknit-planner" in text) == (2, True), text
+    bound = f"planner-{bed.namespace}"
+    bed.cluster.kubectl(
+        "create", "clusterrolebinding", bound, "--clusterrole=closeknit-planner",
+        f"--serviceaccount={bed.namespace}:tenant",
+    )  # fmt: skip
+    try:
+        code, text = run(tenant, "plan", "-f", str(file))
+        assert (code, "does not fit: InsufficientGPUs" in text) == (3, True), text
+        assert "closeknit.dev/v1alpha1" in run(tenant, "snapshot")[1]
+    finally:
+        bed.cluster.kubectl("delete", "clusterrolebinding", bound)
+
+
 def test_a_tenant_sees_his_own_and_an_administrator_the_cluster(bed: Bed, tenant: Path) -> None:
     admin, here = bed.cluster.kubeconfig, ("-n", bed.namespace)
     bed.submit("train", **ON_PLUGIN)
@@ -81,6 +102,8 @@ def test_a_tenant_sees_his_own_and_an_administrator_the_cluster(bed: Bed, tenant
     assert (told["cluster"], told["clusterNotShown"]) == (None, NO_RIGHT)
     assert told["jobs"]["states"] == {"Running": 1, "Queued": 1}
     assert run(tenant, "jobs", "-A")[0] == 2
+
+    plan_of_his_own_job(bed, tenant)
 
     with described(bed):
         told = bed.cluster.wait_for(lambda: (of := answer(admin, "status", *here))["cluster"] and of, "the glance", 60)

@@ -1,6 +1,7 @@
 """`python -m harness.transcripts` writes what commands print into the pages that show it.
 
-A page has blocks of ```console with lines `$ closeknit ...`. What stands below such a line is what that prints.
+A page has blocks of ```console with lines `$ closeknit ...`, or `$ uv run closeknit ...`. What stands below such a line
+is what that prints.
 """
 
 import re
@@ -12,8 +13,9 @@ from typer.testing import CliRunner
 from closeknit.cli.main import app
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("docs/reference/commands.md",)
-_BLOCK = re.compile(r"(```console\n)(\$ closeknit .*?)(```)", re.DOTALL)
+PAGES = ("docs/reference/commands.md", "README.md")
+_BLOCK = re.compile(r"(```console\n)(\$ (?:uv run )?closeknit .*?)(```)", re.DOTALL)
+_COMMAND = re.compile(r"\$ (uv run )?closeknit (.*)")
 
 
 def printed(command: str) -> str:
@@ -26,8 +28,8 @@ def text(page: str) -> str:
     """The page, with what its commands print now. The working folder is that of the repository."""
 
     def block(found: re.Match[str]) -> str:
-        commands = [line.removeprefix("$ closeknit ") for line in found[2].splitlines() if line.startswith("$ ")]
-        return found[1] + "".join(f"$ closeknit {each}\n{printed(each)}" for each in commands) + found[3]
+        commands = _COMMAND.finditer(found[2])
+        return found[1] + "".join(f"{each[0]}\n{printed(each[2])}" for each in commands) + found[3]
 
     return _BLOCK.sub(block, (ROOT / page).read_text())
 

@@ -159,6 +159,7 @@ def test_every_reason_to_wait_has_a_scenario() -> None:
     told = {yaml.safe_load(file.read_text())["expect"]["reason"] for file in TOLD}
     of_ours = {
         PendingReason.INTERNAL_ERROR,  # a mistake that has to be planted: tests/unit/lifecycle/test_waiting.py
+        PendingReason.BEHIND_RESERVATION,  # of two jobs: tests/unit/scheduling/reservation
         PendingReason.PREEMPTION_PENDING,  # of two jobs: tests/unit/scheduling/preemption
         PendingReason.NODES_LOST,  # of a gang that ran: tests/unit/lifecycle/swap/test_swap.py
     }

@@ -1,6 +1,8 @@
 """The operator's decision as the queue of a replay."""
 
 from closeknit.api.names import PendingReason
+from closeknit.cluster.objects.node_objects import PriorityClass
+from closeknit.cluster.store.kinds import change
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
 from closeknit.placement.values.placement import Placement
@@ -57,3 +59,10 @@ def test_why_a_job_never_began() -> None:
 def test_agents_do_not_fall_silent_while_virtual_days_pass() -> None:
     jobs = (Submission(1, 0, 60, spec(8)), Submission(2, 900_000, 60, spec(8)))
     assert begins(Operated(cluster("r1"), BEGINS), *jobs) == {1: 0, 2: 900_000}
+
+
+def test_a_job_of_higher_priority_goes_first_and_ends_nobody() -> None:
+    urgent = spec(8).model_copy(update={"priority_class_name": "high"})
+    there = cluster("r1").after([change(PriorityClass("high", 100))])
+    jobs = (Submission(1, 0, 60, spec(8)), Submission(2, 5, 60, spec(8)), Submission(3, 10, 60, urgent))
+    assert begins(Operated(there, BEGINS), *jobs) == {1: 0, 3: 60, 2: 120}

@@ -1,5 +1,6 @@
 """The commands about jobs. What each needs is imported when it runs."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -207,7 +208,38 @@ def logs(  # noqa: PLR0913 - one for each option
         asyncio.run(printed(LogsArguments(job, tuple(rank or ()), everyone, follow, tail, reach)))
 
 
+def snapshot(
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="FILE", help="Where to write it; else printed.")
+    ] = None,
+    *,
+    true_names: Annotated[
+        bool, typer.Option("--true-names", help="Keep the names of jobs, nodes and the like.")
+    ] = False,
+    cluster: ClusterFile = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """The cluster as a file, for a bug report.
+
+    What decisions read, with other names by default, and without commands, variables, images, annotations and messages.
+    Other commands take it by --cluster. Look through it before you send it.
+
+    \b
+      closeknit snapshot --file cluster.yaml
+
+    Exit code 0: it is written. 2: it cannot be, or a file cannot be used.
+    """
+    import asyncio  # noqa: PLC0415
+
+    from closeknit.cli.snapshot.command import put  # noqa: PLC0415
+    from closeknit.cli.snapshot.command import snapshot as taken  # noqa: PLC0415
+
+    with refusals():
+        put(asyncio.run(taken(Reach(kubeconfig, context), cluster, is_anonymous=not true_names)), file)
+
+
 def add_to(app: typer.Typer) -> None:
     """Makes them commands of the program."""
-    for command in (status, jobs, explain, ranks, watch, logs):
+    for command in (status, jobs, explain, ranks, watch, logs, snapshot):
         app.command()(command)

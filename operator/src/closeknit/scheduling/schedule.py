@@ -15,6 +15,7 @@ from closeknit.scheduling.memo.questions import Questions
 from closeknit.scheduling.memo.refusal_words import AGAIN, renewed
 from closeknit.scheduling.memo.standing import Standing, noted
 from closeknit.scheduling.memo.template_memory import template_memory
+from closeknit.scheduling.policy.admit import admit
 from closeknit.scheduling.policy.crowd import Crowd
 from closeknit.scheduling.policy.gates import gated, put_aside, readable
 from closeknit.scheduling.policy.hold import held
@@ -31,6 +32,8 @@ from closeknit.scheduling.victims.preemptions import Preemptions
 
 POLICIES: tuple[Policy, ...] = (readable, gated, evicted, awaiting, replaced, held, put_aside, preempt)
 """In this order: the first that has a verdict on a job decides. The last one always has."""
+WITHOUT_PREEMPTION: tuple[Policy, ...] = (readable, gated, replaced, held, put_aside, admit)
+"""The same where nobody ends for another: a replay has no Pods that could."""
 
 
 def schedule(

@@ -19,7 +19,7 @@ from closeknit.placement.gang.cache import Tables
 from closeknit.placement.values.placement import Placement
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.reservation.expected_ends import run_time
-from closeknit.scheduling.schedule import schedule
+from closeknit.scheduling.schedule import WITHOUT_PREEMPTION, schedule
 from closeknit.simulation.submission import Submission
 
 NAMESPACE = "trace"
@@ -114,7 +114,7 @@ class Operated:
         cluster = self._followed()
         held = frozenset(map(_key, self._held))
         memory = Memory(busy=held, schedule=self._memory.schedule, is_rationed=False)
-        found = schedule(cluster, self._tables, memory, now)
+        found = schedule(cluster, self._tables, memory, now, WITHOUT_PREEMPTION)
         self._memory = Memory(schedule=found, is_rationed=False)
         self._cluster = found.booked
         began: list[Submission] = []

@@ -43,6 +43,7 @@ def completed(server: Server, folder: Path, capfd: pytest.CaptureFixture[str], *
         async with serving(server.answer, folder):
             given = [each.replace("KUBECONFIG", str(folder / "kubeconfig")) for each in words]
             await asyncio.to_thread(complete, app, "closeknit", given)
+            await asyncio.sleep(1.5 * server.pause_s)  # who asked is gone, and the answer ends, too
 
     asyncio.run(main())
     told = capfd.readouterr()
@@ -90,7 +91,7 @@ def test_a_cluster_that_does_not_answer_completes_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(names_there, "LONGEST_S", 0.05)
-    assert completed(Server(pause_s=1), tmp_path, capfd, "explain", *REACH, "-n", "ml", "") == []
+    assert completed(Server(pause_s=0.3), tmp_path, capfd, "explain", *REACH, "-n", "ml", "") == []
     assert completed(Server(), tmp_path, capfd, "explain", "--kubeconfig", "/nowhere", "") == []
 
 

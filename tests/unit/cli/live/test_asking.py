@@ -29,7 +29,21 @@ FILES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("command", [["env", "train"], ["topology"], ["topology", "gpu-1", "--live"]], ids=" ".join)
+COMMANDS = [
+    ["env", "train"],
+    ["topology"],
+    ["topology", "gpu-1", "--live"],
+    ["status"],
+    ["jobs"],
+    ["explain", "train"],
+    ["ranks", "train"],
+    ["watch", "train"],
+    ["logs", "train", "-f"],
+    ["snapshot"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 @pytest.mark.parametrize(("content", "words"), FILES.values(), ids=FILES.keys())
 def test_one_line_says_why_the_cluster_cannot_be_asked(
     command: list[str], content: bytes | None, words: str, tmp_path: Path
@@ -60,6 +74,11 @@ def test_a_folder_is_no_kubeconfig(tmp_path: Path) -> None:
         ["plan", "-f", "job.yaml", "--cluster", "FILE"],
         ["env", "-f", "job.yaml", "--cluster", "FILE"],
         ["env", "train", "--cluster", "FILE"],
+        ["status", "--cluster", "FILE"],
+        ["jobs", "--cluster", "FILE"],
+        ["explain", "train", "--cluster", "FILE"],
+        ["ranks", "train", "--cluster", "FILE"],
+        ["snapshot", "--cluster", "FILE"],
         ["topology", "--filename", "FILE"],
         ["topology", "--from-smi", "FILE"],
     ],

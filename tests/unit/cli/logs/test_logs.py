@@ -2,7 +2,9 @@
 
 import asyncio
 import copy
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -211,3 +213,18 @@ def test_more_pods_than_anybody_reads_at_once(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(command, "MOST_PODS", 1)
     with pytest.raises(NotThere, match="has 2 Pods, more than 1: name ranks by --rank"):
         run(Server(), tmp_path, "llama-70b", everyone=True)
+
+
+def test_a_reader_who_goes_ends_it_without_a_word(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """As after `| head`: the outlet ends the process silently by this error."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    server = Server({FIRST: [dated(*map(str, range(50)))]})
+    deserted = os.fdopen(writing, "w")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("sys.stdout", deserted)
+        with pytest.raises(BrokenPipeError):
+            run(server, tmp_path, "llama-70b", follow=True)
+    with suppress(BrokenPipeError):
+        deserted.close()
+    assert capfd.readouterr().err == ""

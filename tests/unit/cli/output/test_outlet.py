@@ -13,7 +13,9 @@ EXAMPLES = Path(__file__).parents[4] / "examples"
 PLAN = ("plan", "-f", "tensor-4.yaml", "--cluster", "cluster.yaml", "-o", "json")  # some kilobytes, left in a buffer
 TABLE = ("topology", "-f", "cluster.yaml")
 HELP = ("--help",)
-EVERY = pytest.mark.parametrize("arguments", [PLAN, TABLE, HELP], ids=["plan", "table", "help"])
+EXPLAIN = ("explain", "llama-70b", "-A", "--cluster", "clusters/busy.yaml")
+SNAPSHOT = ("snapshot", "--cluster", "clusters/busy.yaml")
+EVERY = pytest.mark.parametrize("arguments", [PLAN, TABLE, HELP, EXPLAIN, SNAPSHOT], ids=lambda each: each[0])
 
 
 def run(arguments: tuple[str, ...], stdout: int, **environment: str) -> subprocess.CompletedProcess[bytes]:

@@ -65,3 +65,22 @@ def test_words_of_others_cannot_write_on_the_terminal() -> None:
 )  # fmt: skip
 def test_how_long_it_is_as_kubectl_writes_it(seconds: float, words: str) -> None:
     assert length(seconds) == words
+
+
+def test_on_a_narrow_terminal_columns_that_say_nothing_go_and_words_stand_below(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    headings = ("NAME", "QUEUE", "REASON", "MESSAGE")
+    rows = [("a-job-of-a-name", "-", "NoNVLinkIsland", "there is no room for it anywhere"), ("b", "-", "-", "-")]
+    narrow = Page(Paper.of(Terminal(), {"TERM": "dumb"}))
+    narrow.columns(headings, rows, optional=("QUEUE", "MESSAGE"))
+    assert narrow.lines == [
+        "NAME             REASON",
+        "a-job-of-a-name  NoNVLinkIsland",
+        "  there is no room for it anywhere",
+        "b                -",
+    ]
+    program = Page(Paper.of(io.StringIO(), {}))
+    program.columns(headings, rows, optional=("QUEUE", "MESSAGE"))
+    assert program.lines[0].split() == [*headings]

@@ -540,3 +540,11 @@ def test_a_mig_device_for_people(tmp_path: Path) -> None:
         "limited by: one GPU has nothing to exchange",
         *UNCHECKED,
     ]
+
+
+def test_who_would_have_to_go_for_a_job_of_higher_priority_is_told(tmp_path: Path) -> None:
+    low = training_job("low", namespace="ml", spec={"gpus": 8}, attempt=1, placement=booked(("gpu-1", range(8))))
+    objects = node("gpu-1"), node_topology("gpu-1"), priority_class("high", 100), low
+    answer = plan(tmp_path, asked(priority="high", gpus=8), *objects)
+    assert (answer["fits"], reason_of(answer)) == (False, "PreemptionPending")
+    assert "ml/low makes room for it, by priority" in answer["pending"]["message"]

@@ -16,10 +16,11 @@ from closeknit.api.objects import ClusterTopology
 from closeknit.cli.answers.form import AnswerForm
 from closeknit.cli.input.given import Reach
 from closeknit.cli.main import app
-from closeknit.cli.status import told_topology
+from closeknit.cli.status import glance, told_topology
 from closeknit.cli.status.command import status
 from closeknit.cli.status.glance import NO_OBJECT, NO_RIGHT, NOT_TOLD
 from closeknit.cli.status.told_topology import ToldTopology
+from closeknit.cluster.store.kinds import KINDS
 from faults.http_server import serving
 from unit.cli.jobs.test_told_job import compared
 
@@ -56,7 +57,7 @@ def test_the_jobs_of_a_namespace_stand_below_those_of_the_cluster() -> None:
         "  WAITS FOR       JOBS  GPUS  LONGEST",
         "  NoNVLinkIsland  1     16    37m",
     ]
-    assert "closeknit " in shown("-o", "wide").splitlines()[-2]
+    assert shown("-o", "wide").splitlines()[-1].startswith("closeknit ")
 
 
 def test_programs_get_all_of_it() -> None:
@@ -97,6 +98,8 @@ class Server:
                 told = {"kind": "Status", "message": "no", "code": self.refusal}
                 return web.json_response(told, status=self.refusal)
             return web.json_response({"metadata": {"name": "default"}, **self.topology})
+        if request.path == "/api/v1/nodes":  # nobody else may list them
+            return web.json_response({"kind": "Status", "message": "no", "code": 403}, status=403)
         assert request.path.endswith("/trainingjobs"), request.path
         jobs = [each for each in yaml.safe_load_all(FILE.read_text()) if each["kind"] == "TrainingJob"]
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": jobs})
@@ -160,3 +163,40 @@ def test_a_status_of_another_shape_is_one_line(tmp_path: Path) -> None:
 
     with pytest.raises(NotThere, match="an object cannot be read"):
         asked(Server({"status": {"summary": "five"}}), tmp_path)
+
+
+PLURALS = {kind.kind: kind.plural for kind in KINDS} | {"Service": "services"}
+
+
+@pytest.mark.parametrize("most", [200, 4])
+def test_a_small_cluster_without_the_object_is_counted_here(
+    most: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(glance, "MOST_LISTED", most)
+    objects = [each for each in yaml.safe_load_all(FILE.read_text()) if each["kind"] != "ClusterTopology"]
+    asked_for: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        plural = request.path.rpartition("/")[2]
+        asked_for.append(plural)
+        if plural == "default":
+            return web.json_response({"kind": "Status", "reason": "NotFound", "message": "no", "code": 404}, status=404)
+        items = [each for each in objects if PLURALS[each["kind"]] == plural]
+        items = [] if "labelSelector=%21" in request.path_qs else items
+        if "as=Table" in request.headers["Accept"]:
+            return web.json_response(
+                {"kind": "Table", "rows": [{"cells": [each["metadata"]["name"]]} for each in items]}
+            )
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
+
+    async def main() -> None:
+        async with serving(answer, tmp_path):
+            await status(Reach(tmp_path / "kubeconfig", namespace="ml"), None, AnswerForm.JSON, NOW)
+
+    asyncio.run(main())
+    told = json.loads(capsys.readouterr().out)
+    if most < 5:
+        assert (told["cluster"], told["clusterNotShown"], "pods" in asked_for) == (None, NO_OBJECT, False)
+    else:
+        assert (told["cluster"]["nodes"], told["clusterNotShown"]) == (5, None)
+        assert sum(told["cluster"]["gpus"].values()) == 40

@@ -8,6 +8,7 @@ import pytest
 from closeknit.api.nodetopology import NodeTopologySpec
 from closeknit.api.trainingjob_status import State
 from closeknit.lifecycle.status.conditions import timestamp
+from closeknit.scheduling.memo.backfill import AGED
 from scenarios.machines import hgx_h200, pcie_only
 from scenarios.manifests import node, node_topology, resource_claim, resource_slice, training_job
 from scenarios.stories import booked_nodes, disruption, unschedulable
@@ -273,7 +274,7 @@ def test_a_job_without_room_is_not_asked_again_for_its_patience() -> None:
     for name in ("gpu-1", "gpu-2"):
         waiting.add(resource_claim(f"rest-{name}", *((name, index) for index in range(4, 8))))
     waiting.settle()
-    assert waiting.decide().wake_at is None
+    assert waiting.decide().wake_at == waiting.now + AGED, "when room is kept for it"
 
 
 def test_it_writes_nothing_more_while_it_waits() -> None:

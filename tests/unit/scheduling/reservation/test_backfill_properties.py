@@ -140,3 +140,31 @@ def full_queue() -> list[Manifest]:
     found.append(training_job("late", spec={"gpus": 8}))
     found.append(training_job("short", spec={"gpus": 4, "expectedDuration": "5m"}))
     return found
+
+
+def noisy(chance: Random) -> list[Submission]:
+    """A queue at a load of 0.9, whose jobs declare up to a fifth too much or too little."""
+    jobs, at_s = [], 0.0
+    for number in range(70):
+        at_s += chance.expovariate(1 / 330)
+        run_s = round(min(20_000, max(60, chance.lognormvariate(7, 1.2))))
+        said_s = round(run_s * chance.uniform(0.8, 1.2))
+        jobs.append(Submission(number, round(at_s), run_s, declared(chance.choice((1, 4, 8, 8, 16, 32)), said_s)))
+    return jobs
+
+
+def test_estimates_hold_though_declarations_are_off_by_a_fifth() -> None:
+    queue = Operated(cluster(*["r1"] * 4, *["r2"] * 4), BEGINS)
+    first: dict[int, float] = {}
+    began: dict[int, float] = {}
+    jobs = noisy(Random(3))  # noqa: S311 - a queue that can be replayed
+    for moment in replay(jobs, queue):
+        began |= {job.number: moment.now_s for job in moment.began}
+        if queue.reserved is not None and (at := queue.reserved[1].at) is not None:
+            first.setdefault(queue.reserved[0].number, (at - BEGINS).total_seconds())
+    came = {job.number: job.at_s for job in jobs}
+    waits = {job: began[job] - came[job] for job in first}
+    errors = sorted(abs(began[job] - said_s) / max(60, waits[job]) for job, said_s in first.items())
+    assert len(errors) > 10
+    assert errors[len(errors) // 2] <= 0.25
+    assert all(waits[job] <= 2 * max(60, said_s - came[job]) for job, said_s in first.items())

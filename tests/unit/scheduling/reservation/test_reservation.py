@@ -143,12 +143,24 @@ def test_room_that_is_lost_is_told(story: Story) -> None:
 
 
 def test_a_job_of_higher_priority_takes_the_reservation_over(story: Story) -> None:
-    story.add(priority_class("high", 100))
+    story.add(priority_class("high", 100, preempts=False))
     submit(story, "first", **BOTH, priorityClassName="high")
     assert pending(story, "first").estimated_start == "2026-11-21T11:00:00Z"
     story.pass_time(61)
     story.settle()
     assert pending(story, "both").estimated_start is None
+
+
+def test_a_job_that_others_make_room_for_needs_no_reservation(story: Story) -> None:
+    story.add(priority_class("high", 100))
+    submit(story, "urgent", **BOTH, priorityClassName="high")
+    assert not runs(story, "runs")
+    assert story.status("urgent").placement is not None
+    story.pass_time(61)
+    story.settle()
+    told = pending(story, "both")
+    assert told.estimated_start is None
+    assert "kept for it" not in told.message
 
 
 def test_whoever_comes_ahead_of_it_is_kept_from_nothing(story: Story) -> None:

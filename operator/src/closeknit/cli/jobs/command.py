@@ -13,14 +13,15 @@ from closeknit.cli.output.page import Page, paper
 
 async def list_jobs(reach: Reach, cluster: Path | None, form: AnswerForm, now: datetime) -> None:
     """Prints them. Raises BadInput and NotThere."""
-    answer = job_list(await found_jobs(reach, cluster))
+    found = await found_jobs(reach, cluster)
+    answer = job_list(found)
     if form.is_for_programs:
         show(answer, form)
         return
-    if cluster is not None:
+    if found.objects is not None:
         from closeknit.cli.jobs.file_jobs import clock_of  # noqa: PLC0415 - who asks a cluster need not wait for its models
 
-        now = clock_of(cluster, now)
+        now = clock_of(found.objects, now)
     page = Page(paper())
     draw(answer, page, now, is_wide=form is AnswerForm.WIDE)
     page.show()

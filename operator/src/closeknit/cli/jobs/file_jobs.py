@@ -1,12 +1,10 @@
 """Jobs and Pods of a file of a cluster's objects."""
 
+from collections.abc import Iterable
 from datetime import datetime
-from functools import lru_cache
-from pathlib import Path
 
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
-from closeknit.cli.input.cluster_file import ClusterFile, cluster_file
 from closeknit.cli.jobs.told_job import ToldJob, told_of
 from closeknit.cli.jobs.told_pod import PENDING, SUCCEEDED, ToldPod
 from closeknit.cluster.booking.job import InvalidJob
@@ -14,29 +12,21 @@ from closeknit.cluster.objects.agent_report import AgentReport
 from closeknit.cluster.pods.pod import Pod
 
 
-@lru_cache(maxsize=1)
-def read_once(file: Path) -> ClusterFile:
-    """The objects of a file: behind the path may be a pipe. Raises BadInput."""
-    return cluster_file(file)
-
-
-def clock_of(file: Path, clock: datetime) -> datetime:
-    """The newest heartbeat that is not after `clock`, as a plan takes it: when this was recorded. Without one `clock`.
-    Raises BadInput."""
-    beats = (each.heartbeat for each in read_once(file).objects if isinstance(each, AgentReport))
+def clock_of(objects: Iterable[object], clock: datetime) -> datetime:
+    """When this was recorded, as a plan takes it: the newest heartbeat that is not after `clock`, or `clock` itself."""
+    beats = (each.heartbeat for each in objects if isinstance(each, AgentReport))
     return max((beat for beat in beats if beat is not None and beat <= clock), default=clock)
 
 
-def jobs_of(file: Path) -> list[ToldJob]:
-    """All of them, by namespace and name. Raises BadInput."""
-    found = [each for each in read_once(file).objects if isinstance(each, TrainingJob | InvalidJob)]
+def jobs_of(objects: Iterable[object]) -> list[ToldJob]:
+    """All of them, by namespace and name."""
+    found = [each for each in objects if isinstance(each, TrainingJob | InvalidJob)]
     return sorted(map(_told, found), key=lambda job: job.key)
 
 
-def pods_of(file: Path, job: JobKey) -> list[ToldPod]:
-    """Those of one job, of all attempts. Raises BadInput."""
-    pods = (each for each in read_once(file).objects if isinstance(each, Pod))
-    return [_told_pod(each) for each in pods if each.job == job]
+def pods_of(objects: Iterable[object], job: JobKey) -> list[ToldPod]:
+    """Those of one job, of all attempts."""
+    return [_told_pod(each) for each in objects if isinstance(each, Pod) and each.job == job]
 
 
 def _told(job: TrainingJob | InvalidJob) -> ToldJob:

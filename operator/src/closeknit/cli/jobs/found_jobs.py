@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,6 +19,9 @@ from closeknit.cli.live.way import NOT_INSTALLED, PODS, TRAINING_JOBS, reached
 from closeknit.kube.errors import Forbidden, NotFound
 from closeknit.kube.http.http_api import HttpApi
 
+if TYPE_CHECKING:
+    from closeknit.cluster.store.kinds import ClusterObject
+
 _MOST_NAMED = 8
 
 
@@ -28,6 +32,8 @@ class FoundJobs:
     jobs: tuple[ToldJob, ...]
     namespace: str | None
     """None: in all namespaces."""
+    objects: "Sequence[ClusterObject] | None" = None
+    """All of the file that they are of; None of a running cluster."""
 
     @property
     def scope(self) -> str:
@@ -42,6 +48,8 @@ class FoundJob:
     job: ToldJob
     pods: tuple[ToldPod, ...] | None
     """Of its present attempt, by name; None where they may not be read."""
+    objects: "Sequence[ClusterObject] | None" = None
+    """As FoundJobs has it."""
 
 
 async def found_jobs(reach: Reach, cluster: Path | None) -> FoundJobs:
@@ -49,8 +57,8 @@ async def found_jobs(reach: Reach, cluster: Path | None) -> FoundJobs:
     if cluster is not None:
         reach.check_not_asked("--cluster")
         namespace = None if reach.everywhere else reach.namespace or DEFAULT_NAMESPACE
-        jobs = [each for each in _of_file(cluster) if namespace in (None, each.key.namespace)]
-        return FoundJobs(tuple(jobs), namespace)
+        jobs, objects = _of_file(cluster)
+        return FoundJobs(tuple(each for each in jobs if namespace in (None, each.key.namespace)), namespace, objects)
     async with reached(reach, missing=NOT_INSTALLED) as api:
         return await asked_jobs(api, reach)
 
@@ -131,17 +139,19 @@ def _only(name: str, jobs: Sequence[ToldJob], where: str) -> ToldJob:
     raise NotThere(printable(f"{where} has a TrainingJob {name} in each of {places}: name one by --namespace"))
 
 
-def _of_file(file: Path) -> list[ToldJob]:
-    from closeknit.cli.jobs.file_jobs import jobs_of  # noqa: PLC0415 - who asks a cluster need not wait for its models
+def _of_file(file: Path) -> "tuple[list[ToldJob], Sequence[ClusterObject]]":
+    from closeknit.cli.input.cluster_file import cluster_file  # noqa: PLC0415 - who asks a cluster needs no models
+    from closeknit.cli.jobs.file_jobs import jobs_of  # noqa: PLC0415 - so
 
-    return jobs_of(file)
+    objects = cluster_file(file).objects
+    return jobs_of(objects), objects
 
 
 def _in_file(name: str, reach: Reach, file: Path) -> FoundJob:
-    from closeknit.cli.jobs.file_jobs import pods_of  # noqa: PLC0415 - so
+    from closeknit.cli.jobs.file_jobs import pods_of  # noqa: PLC0415 - as in _of_file
 
     reach.check_not_asked("--cluster")
-    there, where = _of_file(file), named(file)
+    (there, objects), where = _of_file(file), named(file)
     if reach.everywhere:
         job = _only(name, [each for each in there if each.key.name == name], where)
     else:
@@ -151,7 +161,7 @@ def _in_file(name: str, reach: Reach, file: Path) -> FoundJob:
             words = f"{where} has no TrainingJob {name} in namespace {namespace}; {_these(sorted(inside))}"
             raise NotThere(printable(words))
         job = inside[name]
-    return FoundJob(job, _present(job, pods_of(file, job.key)))
+    return FoundJob(job, _present(job, pods_of(objects, job.key)), objects)
 
 
 def _present(job: ToldJob, pods: "Sequence[ToldPod] | map[ToldPod]") -> tuple[ToldPod, ...]:

@@ -13,6 +13,9 @@ ORDER = ("Running", "Starting", "Restarting", "Queued", "Suspended", "Failed", "
 INKS = {"Running": Ink.GOOD, "Starting": Ink.CARE, "Restarting": Ink.CARE, "Queued": Ink.CARE, "Failed": Ink.BAD}
 
 
+_OPTIONAL = ("QUEUE", "PRIORITY", "STARTS", "REASON", "MESSAGE")
+
+
 def job_list(found: FoundJobs) -> JobList:
     """The answer."""
     lines = sorted(map(_line, found.jobs), key=_place)
@@ -72,7 +75,7 @@ def draw(found: JobList, page: Page, now: datetime, *, is_wide: bool) -> None:
         else:
             row.append(line.reason or "-")
         rows.append(row)
-    page.columns([*(["NAMESPACE"] if has_namespaces else []), *headings], rows)
+    page.columns([*(["NAMESPACE"] if has_namespaces else []), *headings], rows, optional=_OPTIONAL)
 
 
 def bandwidth(predicted: float | None, ideal: float | None) -> str:

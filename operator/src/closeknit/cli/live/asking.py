@@ -15,7 +15,7 @@ from closeknit.api.text.printable import printable
 from closeknit.cli.input import cluster_file
 from closeknit.cli.input.given import Reach
 from closeknit.cli.input.manifest import Manifest
-from closeknit.cli.live.way import not_there, reached
+from closeknit.cli.live.way import no_planner, not_there, reached
 from closeknit.cli.plan.decided import Placed, PlanRefused, Sitting, decided, not_taken, placed
 from closeknit.cli.plan.supposed import NOTHING, Supposed
 from closeknit.cluster.store.kinds import BY_STREAM, KINDS, ClusterObject, Kind, Stream
@@ -73,7 +73,12 @@ async def plan(file: Path, reach: Reach, clock: datetime, supposed: Supposed = N
             # server without Nodes is no API server, and knows no GPUs.
             may_lack = (NotFound,) if kind.group else ()
             with suppress(*may_lack, *((Forbidden,) if kind.older_versions else ())):
-                found += [each async for each in all_of(api, kind) if each is not None]
+                try:
+                    found += [each async for each in all_of(api, kind) if each is not None]
+                except Forbidden as error:
+                    if kind.older_versions:
+                        raise
+                    raise no_planner(error) from None
         sitting = decided(written.job, found, clock, is_live=True, supposed=supposed)
         if isinstance(sitting, PlanRefused):
             return sitting

@@ -43,3 +43,12 @@ async def reached(reach: Reach, *, missing: str) -> AsyncGenerator[HttpApi, None
 def not_there(what: str, error: Exception) -> NotThere:
     """The refusal, as one line."""
     return NotThere(printable(f"{what}: {' '.join(str(error).split())}"))
+
+
+def no_planner(error: ApiError) -> NotThere:
+    """What it means that somebody may not list what decisions read."""
+    words = (
+        f"cannot ask the cluster: {' '.join(str(error).split())}. Have an administrator bind you to the ClusterRole "
+        "closeknit-planner (the chart's rbac.planners), or give a file of its objects by --cluster"
+    )
+    return NotThere(printable(words))

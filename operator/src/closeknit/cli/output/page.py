@@ -7,7 +7,7 @@ do, and takes 0.15 s to import: these commands are typed many times a day.
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from textwrap import wrap
@@ -20,6 +20,8 @@ WIDEST_WORDS = 100  # longer lines of prose are hard to read
 LEAST_WIDTH = 40
 _GAP = "  "  # between columns: with three, as kubectl has it, uuids of ranks do not fit 80
 _CUT = "…"
+_LEAST_ROOM = 24  # columns in which words can be read
+NOTHING = "-"  # a cell that says nothing
 
 
 class Ink(StrEnum):
@@ -83,21 +85,35 @@ class Page:
             )
             self.lines += [f"{' ' * indent}{line}" for line in lines]
 
-    def columns(self, headings: Sequence[str], rows: Sequence[Sequence[Inked | str]], indent: int = 0) -> None:
-        """A table. On a terminal the last column is cut where it is too wide."""
+    def columns(
+        self,
+        headings: Sequence[str],
+        rows: Sequence[Sequence[Inked | str]],
+        indent: int = 0,
+        optional: Collection[str] = (),
+    ) -> None:
+        """A table. On a terminal `optional` columns that say nothing are left out. The last column is cut there where
+        it is too wide, and stands below its row where there is hardly any room beside it."""
         cells = [[each if isinstance(each, Inked) else Inked(each) for each in row] for row in rows]
+        if self._paper.is_cut and cells:
+            shown = [at for at, each in enumerate(headings) if each not in optional or _says(row[at] for row in cells)]
+            headings, cells = [headings[at] for at in shown], [[row[at] for at in shown] for row in cells]
         texts = [list(headings), *([printable(each.words) for each in row] for row in cells)]
         widths = [max(len(row[at]) for row in texts) for at in range(len(headings))]
+        room = self._paper.width - sum(widths[:-1]) - len(_GAP) * (len(widths) - 1) - indent
+        is_below = self._paper.is_cut and room < min(widths[-1], _LEAST_ROOM)
         for number, row in enumerate(texts):
-            before = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1) + indent
-            room = self._paper.width - before
+            inks = [Ink.FAINT] * len(row) if number == 0 else [each.ink for each in cells[number - 1]]
             last = row[-1]
             if self._paper.is_cut and len(last) > room:
                 last = last[: max(0, room - 1)] + _CUT
-            inks = [Ink.FAINT] * len(row) if number == 0 else [each.ink for each in cells[number - 1]]
             padded = [*(text.ljust(width) for text, width in zip(row[:-1], widths, strict=False)), last]
+            if is_below:
+                padded, inks = padded[:-1], inks[:-1]
             line = _GAP.join(self._inked(text, ink) for text, ink in zip(padded, inks, strict=True))
             self.lines.append(" " * indent + line.rstrip())
+            if is_below and number and row[-1] != NOTHING:
+                self.say(row[-1], indent=indent + len(_GAP))
 
     def gap(self) -> None:
         """An empty line, unless the page begins here."""
@@ -113,6 +129,10 @@ class Page:
             return words
         bare = words.rstrip()
         return f"\x1b[{ink.value}m{bare}\x1b[0m{words[len(bare) :]}"
+
+
+def _says(cells: Iterable[Inked]) -> bool:
+    return any(each.words not in ("", NOTHING) for each in cells)
 
 
 def paper() -> Paper:

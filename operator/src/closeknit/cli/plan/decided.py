@@ -213,6 +213,9 @@ def decided(
         if next_step.error is not None:
             raise next_step.error
         status = next_step.status
+        if status is not None and status.pending is not None and status.placement is not None:
+            # It would start once others have made room: it does not fit now, and the message says who they are.
+            return PlanRefused(asked.key, status.pending, fragmentation(cluster.at(now), tables), booked=held)
         if status is not None and status.placement is not None:
             scene = _scene(cluster.at(now), decision.schedule, asked.key)
             booked = asked.model_copy(update={"status": status})

@@ -8,7 +8,6 @@ from closeknit.cli.answers.form import AnswerForm
 from closeknit.cli.answers.job_answers import RankList
 from closeknit.cli.input.given import Reach
 from closeknit.cli.input.not_there import NotThere
-from closeknit.cli.jobs.file_jobs import read_once
 from closeknit.cli.jobs.found_jobs import asked_job, found_job
 from closeknit.cli.live.way import NOT_INSTALLED, TRAINING_JOBS, reached
 from closeknit.cli.output.page import Page, paper
@@ -40,7 +39,7 @@ async def _live(name: str, reach: Reach) -> RankList:
 
 async def _recorded(name: str, reach: Reach, cluster: Path) -> RankList:
     found = await found_job(name, reach, cluster)
-    built = build(read_once(cluster).objects)
+    built = build(found.objects or ())
     key = found.job.key
     job = _readable(built.jobs.get(key) or built.invalid_jobs[key])
     uuids: dict[int, tuple[str, ...]] = {}

@@ -27,19 +27,22 @@ NO_OBJECT = (
     "may be empty"
 )
 NOT_TOLD = "the operator has not told it yet: it does within half a minute, if one of this version runs"
+NODES = Resource("", "v1", "nodes", namespaced=False)
+MOST_LISTED = 200  # nodes with all their Pods: some 10 MB
 NONE_WAITS = "Undecided"  # as the operator's own counts call a job that it has not looked at
 
 
-async def cluster_status(reach: Reach, cluster: Path | None) -> ClusterStatus:
-    """The answer. Raises BadInput and NotThere."""
+async def cluster_status(reach: Reach, cluster: Path | None) -> tuple[ClusterStatus, FoundJobs]:
+    """The answer, and the jobs that it counts. Raises BadInput and NotThere."""
     if cluster is not None:
         jobs = await found_jobs(reach, cluster)
-        from closeknit.cli.status.file_glance import file_glance  # noqa: PLC0415 - it decides, and needs all models
+        from closeknit.cli.status.counted_here import of_file  # noqa: PLC0415 - it needs all models
 
-        return _answer(file_glance(cluster), None, jobs)
+        return _answer(of_file(jobs.objects or ()), None, jobs), jobs
     async with reached(reach, missing=NOT_INSTALLED) as api:
         line, why = await _told(api)
-        return _answer(line, why, await asked_jobs(api, reach))
+        jobs = await asked_jobs(api, reach)
+        return _answer(line, why, jobs), jobs
 
 
 async def _told(api: HttpApi) -> tuple[ClusterLine | None, str | None]:
@@ -48,9 +51,21 @@ async def _told(api: HttpApi) -> tuple[ClusterLine | None, str | None]:
     except Forbidden:
         return None, NO_RIGHT
     except NotFound:
-        return None, NO_OBJECT
+        return await _counted(api)
     line = cluster_line(msgspec.convert(body, ToldTopology).status)
     return line, NOT_TOLD if line is None else None
+
+
+async def _counted(api: HttpApi) -> tuple[ClusterLine | None, str | None]:
+    """Counted here where the operator has no place to tell it, of a cluster that is small enough to be listed."""
+    try:
+        if len(await api.names(NODES)) > MOST_LISTED:
+            return None, NO_OBJECT
+        from closeknit.cli.status.counted_here import of_cluster  # noqa: PLC0415 - it needs all models
+
+        return await of_cluster(api), None
+    except Forbidden:
+        return None, NO_OBJECT
 
 
 def _answer(line: ClusterLine | None, why: str | None, found: FoundJobs) -> ClusterStatus:

@@ -67,6 +67,8 @@ class Backfill:
 
     def __init__(self, last: Schedule, tables: Tables, now: datetime) -> None:
         self.current: Reservation | None = None
+        self.is_open = TRIED > 0
+        """Whether room is still searched for a job that does not fit."""
         self.searches: list[RoomSearch] = []
         """Of this walk."""
         self.reservations: list[Reservation] = []
@@ -81,6 +83,8 @@ class Backfill:
         self._tables = tables
         self._now = now.astimezone(UTC).replace(microsecond=0)  # as statuses date a booking
         self._future: Cluster | None = None
+        self._ends_of: Cluster | None = None
+        self._ends_there: tuple[ExpectedEnd, ...] = ()
         self._booked: list[TrainingJob] = []
         """Those that got GPUs behind the reservation, and hold them longer."""
 
@@ -90,7 +94,7 @@ class Backfill:
 
     def _is_wanted(self, refusal: Refusal) -> bool:
         """Whether room is to be searched for a job that is refused so: for want of room, and not of patience."""
-        if self.current is not None or len(self.searches) >= TRIED:
+        if not self.is_open:
             return False
         return refusal.cause is WaitCause.NO_FIT and traits(refusal.reason).is_for_room and not refusal.ends
 
@@ -98,8 +102,7 @@ class Backfill:
         """Reserves room for a job that does not fit into `alone`, the room without its own Pods, if it is the first."""
         if not self._is_wanted(refusal):
             return
-        self.terms = terms_of(alone, self._now, self.terms)
-        ends = expected_ends(alone, self._now, self.terms)
+        ends = self._ends(alone)
         aged_at = self._aged_at(case.job)
         is_aged = aged_at is not None and aged_at <= self._now
         moments = [end.at for end in ends[:1]] + [at for at in [aged_at] if at is not None and at > self._now]
@@ -108,9 +111,17 @@ class Backfill:
             ends = tuple(end for end in ends if self.terms[end.job].is_forced(end))
         search = self._search(shape, alone, ends, is_aged=is_aged)
         self.searches.append(search)
+        self.is_open = search.found is None and len(self.searches) < TRIED
         if search.found is not None:
             self._keep(_reservation(case.key, alone, ends, search.found))
             self._future = search.found.cluster
+
+    def _ends(self, alone: Cluster) -> tuple[ExpectedEnd, ...]:
+        """Of the jobs in this cluster; those of one walk ask in much the same."""
+        if self._ends_of is None or self._ends_of.jobs is not alone.jobs or self._ends_of.pods is not alone.pods:
+            self.terms = terms_of(alone, self._now, self.terms)
+            self._ends_of, self._ends_there = alone, expected_ends(alone, self._now, self.terms)
+        return self._ends_there
 
     def known_wait(self, case: Case, shape: RequestShape, room: Room) -> Wait | None:
         """The wait of a job behind the reservation, where it is known from one that asks and declares the same."""
@@ -124,12 +135,18 @@ class Backfill:
         self.behind[key] = WaitBehind(room.scene, room.freed, before.reservation, before.wait)
         return before.wait
 
-    def passing(self, job: TrainingJob, answer: Placement, alone: Cluster, ask: Ask) -> Placement | None:
-        """What a job behind the reservation gets without delaying it: `answer`, which placement gave it in `alone`, or
-        other GPUs; None where it has to wait."""
+    def makes_room_for(self, job: TrainingJob, answer: Placement) -> bool:
+        """Whether a job may certainly take this: nothing of it is kept for another, or it ends before."""
         kept = self.current
-        if kept is None or self._ends_before(job.spec, kept) or _are_apart(answer, kept.placement):
-            return answer
+        if kept is None or kept.job == job.key or self._ends_before(job.spec, kept):
+            return True
+        return _are_apart(answer, kept.placement)
+
+    def passing(self, job: TrainingJob, answer: Placement, alone: Cluster, ask: Ask) -> Placement | None:
+        """What a job gets without delaying the reservation: other GPUs than `answer`, which placement gave it in
+        `alone`, or these where the first job still fits beside it; None where it has to wait."""
+        kept = self.current
+        assert kept is not None  # noqa: S101 - for the type checker
         for found in (ask(alone.without(_devices(kept.placement))), answer):
             if found is not None and (_are_apart(found, kept.placement) or self._makes_way(job, found)):
                 return found
@@ -144,6 +161,13 @@ class Backfill:
             self.behind[_behind_key(case, shape)] = WaitBehind(room.scene, room.freed, self.current, found)
         return found
 
+    def withdraw(self, job: JobKey) -> None:
+        """The job gets its GPUs otherwise, so that none need be kept for it."""
+        if self.current is not None and self.current.job == job:
+            self.reservations = [each for each in self.reservations if each.job != job]
+            self.current, self._future, self._booked = None, None, []
+            self.is_open = len(self.searches) < TRIED
+
     def without_spares_there(self, job: TrainingJob, answer: Placement) -> Placement:
         """The placement without the spares that the reservation needs."""
         if self.current is None or not answer.spares or self._ends_before(job.spec, self.current):
@@ -155,11 +179,6 @@ class Backfill:
         """A job got this."""
         if self.current is not None and not self._ends_before(job.spec, self.current):
             self._booked.append(assumed(job, answer))
-
-    def withdraw(self, job: JobKey) -> None:
-        """Others make room for the job: nothing is kept for it any more."""
-        if self.current is not None and self.current.job == job:
-            self.current = self._future = None
 
     def reserved(self, entries: list[QueueEntry]) -> list[QueueEntry]:
         """The entries of the walk, with the reservation as the verdict on its job."""

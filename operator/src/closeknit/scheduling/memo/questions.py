@@ -84,6 +84,10 @@ class Questions:
         steps = 1 if is_known else steps_of_words(len(alone.nodes))
         return self.budget.take(place, steps + self._steps_of_selection(alone, shape.request))
 
+    def take_more(self, place: QueuePlace) -> bool:
+        """Whether the budget allows a job two more questions: where else it fits, and whether another still would."""
+        return self.budget.take(place, 2)
+
     def not_asked(self, shape: RequestShape | None) -> Outcome:
         """The outcome without budget; the earlier message of the shape stays."""
         if shape is not None and (before := self.last.refused.get(shape)) is not None:
@@ -113,7 +117,7 @@ class Questions:
         if known is not None and isinstance(known.verdict, Wait) and len(alone.nodes) > MANY_NODES:
             is_known = known.scene is not None and known.shape is shape and known.is_refused
             if is_known and not can_place(alone, shape.request, self._tables):
-                return Wait(known.verdict.refusal)
+                return Wait(known.verdict.refusal)  # without a reservation, which another may have now
         answer = place(alone, shape.request, self._tables)
         return answer if isinstance(answer, Placement) else wait_for(answer)
 

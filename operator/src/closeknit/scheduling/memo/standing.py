@@ -74,7 +74,8 @@ class Standing:
         are_same, volumes_are_same, giving_way = self._are_pods_same, self._are_volumes_same, self._last.giving_way
         has_freed, moved = room.freed is not self._scene, self._moved
         backfill, refusal, known_wait = self._backfill, self._questions.refusal, self._backfill.known_wait
-        holders, awaited = self._preemptions.holders, self._preemptions.by_victim
+        preemptions = self._preemptions
+        holders, awaited, may_search = preemptions.holders, preemptions.by_victim, preemptions.may_search
         for known in self._queue:
             if not isinstance(known, QueueEntry):
                 return known
@@ -104,9 +105,9 @@ class Standing:
                 or refusal(shape, room) is known.verdict
                 or (known.is_behind and known_wait(known, shape, room) is known.verdict)
             )
-            if backfill.current is None and known.is_refused and backfill.is_wanted(known):
+            if backfill.is_open and known.is_refused and backfill.is_wanted(known):
                 return known
-            if known.holders is not None and known.holders is not holders:
+            if known.holders is not None and known.holders is not holders and may_search(known.place):
                 return known  # others hold GPUs now, who may make room for it
             if is_answered or (known.scene is not None and known.scene is room.scene and self._are_views_same):
                 passed.append(known)
@@ -162,7 +163,9 @@ def noted(case: Case, outcome: Outcome) -> QueueEntry:
             # be another: it is asked again.
             return known if known.scene is None else replace(known, scene=None)
         if outcome.is_as(known):
-            return known
+            # The words of a shape are told to those that have its very answer.
+            is_shapes = known.is_refused and outcome.scene is None and outcome.verdict is not known.verdict
+            return replace(known, verdict=outcome.verdict) if is_shapes else known
     return QueueEntry(
         case.key,
         case.uid,

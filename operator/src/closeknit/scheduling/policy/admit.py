@@ -18,6 +18,7 @@ from closeknit.lifecycle.writes.answers import taken_words
 from closeknit.placement.candidates.node_filter import meets
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
+from closeknit.scheduling.memo.backfill import Ask
 from closeknit.scheduling.policy.patience import asked_again_at
 from closeknit.scheduling.policy.spares import with_spares
 from closeknit.scheduling.policy.walk import Walk
@@ -67,10 +68,10 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
         return Outcome(answer, shape, until=again, is_settled=not (has_left or away.until), scene=scene)
     answer = chosen(shape.request, answer, case.volumes.choices, alone, walk)
     ask = partial(_asked_elsewhere, shape.request, case.volumes.choices, walk, is_kept_whole=is_kept_whole)
-    passing = walk.backfill.passing(job, answer, alone, ask)
-    if passing is None:
-        wait = walk.backfill.wait(case, shape, room, is_shared=is_shared)
-        return Outcome(wait, shape, until=again, is_settled=is_shared and not away.until)
+    passing = _passing(case, room, walk, shape, ask, answer, alone, is_shared=is_shared)
+    if not isinstance(passing, Placement):
+        passing.until, passing.is_settled = again, passing.is_settled and not away.until
+        return passing
     answer = passing
     if (refusal := walk.probation.refusal(job, case.answers, is_trial=may_be_refused)) is not None:
         if alone is room.cluster:
@@ -150,6 +151,28 @@ def _past_lemons(
         return found if found is not None and (not is_bound or _has_one(found, choices, cluster)) else None
 
     return walk.lemons.with_fewest(answer, asked, alone, ask)
+
+
+def _passing(
+    case: Case,
+    room: Room,
+    walk: Walk,
+    shape: RequestShape,
+    ask: Ask,
+    answer: Placement,
+    alone: Cluster,
+    *,
+    is_shared: bool,
+) -> Placement | Outcome:
+    """What a job gets that leaves what is kept for another, or its wait."""
+    if walk.backfill.makes_room_for(case.job, answer):
+        return answer
+    if not walk.questions.take_more(case.place):
+        return walk.questions.not_asked(shape)
+    found = walk.backfill.passing(case.job, answer, alone, ask)
+    if found is not None:
+        return found
+    return Outcome(walk.backfill.wait(case, shape, room, is_shared=is_shared), shape, is_settled=is_shared)
 
 
 def _asked_elsewhere(

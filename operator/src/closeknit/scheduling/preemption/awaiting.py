@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 
-from closeknit.api.names import JobKey, PendingReason
+from closeknit.api.names import ExclusionReason, JobKey, PendingReason
 from closeknit.api.trainingjob_status import MAX_AWAITED
 from closeknit.cluster.booking.booking import AwaitedAttempt, Booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.book import assumed
+from closeknit.lifecycle.status.pauses import over_at
 from closeknit.lifecycle.swap.kept_shares import fitness
 from closeknit.lifecycle.verdict import Await, Book, Evict, Refusal, Wait, WaitCause
 from closeknit.placement.values.placement import Placement
@@ -22,6 +24,9 @@ from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.victims.victim import leaving, unbooked, victims
 
+# A kubelet that is restarted says NotReady for some ten seconds, a network that is mended for less than a minute: no
+# running job ends for that.
+BLIP = timedelta(minutes=1)
 _GIVEN_BACK = (
     "the room that others made for it is no more, or less than it needs; it has given back what it held of that, and "
     "waits for room"
@@ -62,6 +67,8 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if _are_there(stay, room.cluster) and all(map(is_fit, held.shares)):
         return Outcome(Await(held.awaits, words_now(held.awaits, room.cluster)), is_settled=False)
     found = placed(case, asked, soon.without(away.devices), walk)
+    if found is None and (until := _blips_until(held, room.cluster, now)) is not None:
+        return Outcome(Await(held.awaits, words_now(held.awaits, room.cluster)), until=until, is_settled=False)
     if found is None and room.cluster.may_preempt(job):  # its place is no more, and what the others leave is not enough
         others = victims(free, room.cluster.priority(job), now)
         made = made_room(case, asked, away, soon, [each for each in others if each.awaited not in stay], walk)
@@ -75,9 +82,17 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
 def _passing(case: Case, asked: Request, cluster: Cluster, walk: Walk) -> Placement | None:
     """Its placement in this cluster; None where it does not fit, or would take what is kept for a job before it."""
     found = placed(case, asked, cluster, walk)
-    if found is None:
-        return None
+    if found is None or walk.backfill.makes_room_for(case.job, found):
+        return found
     return walk.backfill.passing(case.job, found, cluster, lambda other: placed(case, asked, other, walk))
+
+
+def _blips_until(held: Booking, cluster: Cluster, now: datetime) -> datetime | None:
+    """Until when a node that it waits for may be ready again; None where none is merely not ready."""
+    views = (cluster.nodes.get(share.node) for share in held.shares)
+    excluded = (view.exclusion for view in views if view is not None and view.is_there and view.exclusion is not None)
+    moments = [over_at(each.since, BLIP, now) for each in excluded if each.reason is ExclusionReason.NOT_READY]
+    return max((at for at in moments if at > now), default=None)
 
 
 def _holding(

@@ -22,7 +22,7 @@ from closeknit.scheduling.policy.admit import admit, cannot_be_made
 from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.preemption.made_room import alone, made_room, placed
 from closeknit.scheduling.preemption.words import room_words
-from closeknit.scheduling.queue.entries import Case, Outcome
+from closeknit.scheduling.queue.entries import UNSEARCHED, Case, Outcome
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.victims.victim import Victim, victims
 from closeknit.scheduling.victims.victim_search import MadeRoom
@@ -40,7 +40,7 @@ def preempt(case: Case, room: Room, walk: Walk) -> Outcome:
         return outcome
     known, cluster = walk.preemptions, room.cluster
     if not known.take(case.place):
-        outcome.is_settled = False
+        outcome.holders = UNSEARCHED
         return outcome
     away = avoided_nodes(case.job, cluster, walk.now)
     soon = known.settled(cluster)
@@ -108,7 +108,6 @@ def _starts_sooner(case: Case, gone: Sequence[Victim], walk: Walk) -> bool:
 
 def _delays_the_first(case: Case, made: MadeRoom, soon: Cluster, walk: Walk) -> bool:
     """Whether it would take room that is kept for a job before it."""
-    kept = walk.backfill.current
-    if kept is None or kept.job == case.key:
+    if walk.backfill.makes_room_for(case.job, made.placement):
         return False
     return walk.backfill.passing(case.job, made.placement, soon, lambda _: None) is None

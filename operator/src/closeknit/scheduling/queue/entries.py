@@ -48,6 +48,8 @@ class GpuHolder(NamedTuple):
 
 Holders = tuple[GpuHolder, ...]
 """All of them; the same object as long as they, their priorities and what they hold are the same."""
+UNSEARCHED: Holders = ()
+"""In place of the holders of whom no one could make room: that was not looked for yet."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

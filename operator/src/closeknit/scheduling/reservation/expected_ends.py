@@ -58,6 +58,8 @@ class EndTerms(NamedTuple):
     """When its deadline ends it."""
     is_leaving: bool = False
     """Whether it is over, suspended or being deleted: its Pods are on their way."""
+    is_from_now: bool = False
+    """Whether it holds GPUs and has not begun yet, so that all this counts from the moment of the decision."""
 
     def end(self, now: datetime) -> ExpectedEnd | None:
         """When a job that holds GPUs is expected to end; None where nothing says so."""
@@ -92,7 +94,7 @@ def end_terms(job: TrainingJob, now: datetime) -> EndTerms:
     if spec.active_deadline_seconds is not None:
         since = moment(status.start_time) if status.start_time is not None else _whole(now)
         due = since + timedelta(seconds=spec.active_deadline_seconds)
-    return EndTerms(job, declared, step, due)
+    return EndTerms(job, declared, step, due, is_from_now=status.placement is not None and status.start_time is None)
 
 
 def begun(job: TrainingJob, now: datetime) -> datetime:
@@ -109,7 +111,9 @@ def begun(job: TrainingJob, now: datetime) -> datetime:
 def terms_of(cluster: Cluster, now: datetime, known: Mapping[JobKey, EndTerms]) -> dict[JobKey, EndTerms]:
     """The terms of all jobs; `known` has those of the decision before."""
     return {
-        key: before if (before := known.get(key)) is not None and before.job is job else end_terms(job, now)
+        key: before
+        if (before := known.get(key)) is not None and before.job is job and not before.is_from_now
+        else end_terms(job, now)
         for key, job in cluster.jobs.items()
     }
 

@@ -66,19 +66,24 @@ class Preemptions:
         """Nobody's going would help."""
         self._vain[asked, priority] = cluster
 
-    def take(self, place: QueuePlace) -> bool:
-        """Whether there may be a search for the job of this place, behind those before."""
-        if self._head is None:
-            return True
-        if self._head:
-            self._head -= 1
-            return True
-        if self._turn and (self._began_after is None or place > self._began_after):
-            self._turn -= 1
-            self._came_to = place
+    def may_search(self, place: QueuePlace) -> bool:
+        """Whether there is a search left for the job of this place, behind those before."""
+        is_in_turn = bool(self._turn) and (self._began_after is None or place > self._began_after)
+        if self._head is None or self._head or is_in_turn:
             return True
         self.is_short = True
         return False
+
+    def take(self, place: QueuePlace) -> bool:
+        """Takes a search for the job of this place; False where none is left."""
+        if not self.may_search(place):
+            return False
+        if self._head:
+            self._head -= 1
+        elif self._head is not None:
+            self._turn -= 1
+            self._came_to = place
+        return True
 
 
 def holders(cluster: Cluster, last: Schedule) -> Holders | None:

@@ -20,6 +20,7 @@ from closeknit.lifecycle.status.pauses import LINGERS_AFTER, is_between, lingers
 class Victim:
     """A job that may have to make room."""
 
+    key: JobKey
     job: TrainingJob
     booking: Booking
     priority: int
@@ -27,22 +28,17 @@ class Victim:
     """GPU-seconds since its run began, or since it got its GPUs if it does not run: what it may have to do again."""
 
     @property
-    def key(self) -> JobKey:
-        """Its namespace and name."""
-        return self.job.key
-
-    @property
     def awaited(self) -> AwaitedAttempt:
         """What its end frees."""
         return AwaitedAttempt(self.key, self.booking.uid, self.booking.attempt)
 
     @cached_property
-    def gpus(self) -> Mapping[str, int]:
-        """How many GPUs it holds, by node."""
-        held: dict[str, int] = {}
+    def gpus(self) -> Mapping[str, frozenset[int]]:
+        """NVML indexes of the GPUs that it holds, by node."""
+        held: dict[str, frozenset[int]] = {}
         for share in (*self.booking.shares, *self.booking.spares):
             if not share.lost:
-                held[share.node] = held.get(share.node, 0) + len(share.gpus)
+                held[share.node] = held.get(share.node, frozenset()).union(share.gpus)
         return held
 
 
@@ -57,7 +53,7 @@ def victims(cluster: Cluster, below: int, now: datetime) -> list[Victim]:
         held = cluster.booking_of(key)
         if held is None or held.awaits or job.spec.suspend or job.metadata.deletion_timestamp is not None:
             continue
-        there.append(Victim(job, held, priority, lost_gpu_s(job, held, now)))
+        there.append(Victim(key, job, held, priority, lost_gpu_s(job, held, now)))
     return sorted(there, key=lambda each: (each.lost_gpu_s, each.priority, each.key))
 
 

@@ -20,7 +20,8 @@ from closeknit.scheduling.victims.victim import Victim
 
 MOST_DOMAINS = 4  # that are tried, of many; two of equal cost are as good
 MOST_TRIED = 1 << EXACT  # choices among few victims: all, a millisecond or two each where the cluster is small
-MOST_REFINED = 64  # choices among the cheapest of many
+MOST_REFINED = 32  # choices among the cheapest of many
+REFINED_NODES = 512  # of larger clusters each choice takes milliseconds
 MOST_SPARED = 64  # of many victims these are tried to be spared one by one, the dearest first
 
 
@@ -98,17 +99,20 @@ class _Counts:
     """The nodes of each domain of the level inside of which it must lie."""
     usable: Mapping[str, int]
     """GPUs of each node, without those that others are known to hold."""
-    held: Mapping[str, Mapping[Victim, int]]
+    held: Mapping[str, Mapping[Victim, frozenset[int]]]
+    """Usable GPUs of each node that victims hold; two may be booked the same."""
 
     @classmethod
     def of(cls, cluster: Cluster, asked: Request, victims: Sequence[Victim]) -> "_Counts":
         """Of the cluster with all victims on it."""
         if asked.mig is not None or asked.allow_shared:
             return cls(0, None, {}, {}, {})
-        held: dict[str, dict[Victim, int]] = {}
+        held: dict[str, dict[Victim, frozenset[int]]] = {}
         for victim in victims:
             for node, gpus in victim.gpus.items():
-                held.setdefault(node, {})[victim] = gpus
+                there = cluster.nodes.get(node)
+                if there is not None and (good := gpus.intersection(there.usable)):
+                    held.setdefault(node, {})[victim] = good
         ours = {Holder(HolderKind.JOB, victim.key.namespace, victim.key.name) for victim in victims}
         domains: dict[str, list[str]] = {}
         usable: dict[str, int] = {}
@@ -117,10 +121,9 @@ class _Counts:
                 continue
             gone = 0
             if view.dra:  # of a device plugin's it is often not known who holds which
-                good = set(view.usable)
-                jobs = (HolderKind.JOB,)
-                others = (gpu for gpu, each in view.holders.items() if each.kind in jobs and each not in ours)
-                gone = sum(1 for gpu in others if gpu in good)
+                promised = frozenset[int]().union(*held.get(name, {}).values())
+                others = {gpu for gpu, each in view.holders.items() if each.kind is HolderKind.JOB and each not in ours}
+                gone = len(others.intersection(view.usable) - promised)
             domains.setdefault(domain_of(cluster, asked, name), []).append(name)
             usable[name] = len(view.usable) - gone
         return cls(asked.gpus, asked.gpus_per_node, domains, usable, held)
@@ -135,8 +138,8 @@ class _Counts:
     def _room(self, nodes: Sequence[str], gone: frozenset[Victim]) -> int:
         room = 0
         for node in nodes:
-            stay = sum(gpus for victim, gpus in self.held.get(node, {}).items() if victim not in gone)
-            free = max(0, self.usable[node] - stay)
+            stay = (gpus for victim, gpus in self.held.get(node, {}).items() if victim not in gone)
+            free = max(0, self.usable[node] - len(frozenset[int]().union(*stay)))
             room += free if self.each is None else self.each if free >= self.each else 0
             if room >= self.wanted:
                 break
@@ -153,23 +156,26 @@ def domain_of(cluster: Cluster, asked: Request, node: str) -> str:
 def _by_domains(ground: Ground, asked: Request, victims: Sequence[Victim]) -> tuple[Victim, ...] | None:
     """The best that is found in some domains."""
     best: tuple[Victim, ...] | None = None
+    near: _Steps = ()
     least = inf
-    for bound, order in _regions(ground.cluster, asked, victims):
+    counts = _Counts.of(ground.cluster, asked, victims)
+    for bound, order in _regions(ground.cluster, asked, counts):
         if bound >= least:
             break
         for steps in (order, _by_nodes(ground.cluster, asked, order)):
-            found = _until_it_fits(ground, steps)
+            found = _until_it_fits(ground, counts, steps)
             if found is None:
                 break  # nor in another order
-            found = _spared(ground, found)
-            found = _refined(ground, asked, found, order)
+            found = _spared(ground, counts, found)
             cost = _cost(found)
             if cost < least:
-                best, least = found, cost
-    if best is None and ground.fits(victims):  # what a count of GPUs in one domain does not see
-        found = _until_it_fits(ground, [(victim,) for victim in victims])
-        best = None if found is None else _spared(ground, found)
-    return best
+                best, near, least = found, order, cost
+            if cost <= bound:
+                break
+    if best is not None:
+        return _refined(ground, asked, best, near)
+    found = _until_it_fits(ground, counts, [(victim,) for victim in victims])  # what counts of GPUs do not see
+    return None if found is None else _spared(ground, counts, found)
 
 
 def _cost(victims: Sequence[Victim]) -> int:
@@ -180,17 +186,16 @@ _Steps = Sequence[tuple[Victim, ...]]
 """Victims in the order in which they go."""
 
 
-def _regions(cluster: Cluster, asked: Request, victims: Sequence[Victim]) -> list[tuple[float, _Steps]]:
+def _regions(cluster: Cluster, asked: Request, counts: "_Counts") -> list[tuple[float, _Steps]]:
     """The domains in which the gang may come to fit, at most MOST_DOMAINS: the least that its lack of GPUs there can
     cost, and who goes first for that."""
-    counts = _Counts.of(cluster, asked, victims)
     found: list[tuple[float, str]] = []
     orders: dict[str, list[tuple[Victim, ...]]] = {}
     for domain, nodes in counts.domains.items():
         inside: dict[Victim, int] = {}
         for node in nodes:
             for victim, gpus in counts.held.get(node, {}).items():
-                inside[victim] = inside.get(victim, 0) + gpus
+                inside[victim] = inside.get(victim, 0) + len(gpus)
         order = sorted(inside, key=lambda victim: (victim.lost_gpu_s / max(1, inside[victim]), victim.key))
         lack = asked.gpus - sum(cluster.nodes[node].free_gpus for node in nodes)
         bound, gained = 0.0, 0
@@ -216,7 +221,7 @@ def _by_nodes(cluster: Cluster, asked: Request, order: _Steps) -> _Steps:
         view = cluster.nodes.get(node)
         if view is None or view.exclusion is not None or node in asked.avoided:
             continue
-        gained = len(view.free) + sum(victim.gpus[node] for victim in there)
+        gained = len(view.free) + sum(len(victim.gpus[node]) for victim in there)
         prices.append((_cost(there) / max(1, gained), node))
     gone: set[Victim] = set()
     steps: list[tuple[Victim, ...]] = []
@@ -227,40 +232,47 @@ def _by_nodes(cluster: Cluster, asked: Request, order: _Steps) -> _Steps:
     return steps
 
 
-def _until_it_fits(ground: Ground, steps: _Steps) -> tuple[Victim, ...] | None:
+def _until_it_fits(ground: Ground, counts: _Counts, steps: _Steps) -> tuple[Victim, ...] | None:
     """The victims of the fewest steps after which the gang fits, by doubling and then halving; None for none."""
 
     def those(count: int) -> tuple[Victim, ...]:
         return tuple(victim for step in steps[:count] for victim in step)
 
+    def fits(count: int) -> bool:
+        return counts.may_do(those(count)) and ground.fits(those(count))
+
     short, beyond = 0, 1
-    while not ground.fits(those(beyond)):
+    while not fits(beyond):
         if beyond >= len(steps):
             return None
         short, beyond = beyond, min(2 * beyond, len(steps))
     while beyond - short > 1:
         middle = (short + beyond) // 2
-        short, beyond = (short, middle) if ground.fits(those(middle)) else (middle, beyond)
+        short, beyond = (short, middle) if fits(middle) else (middle, beyond)
     return those(beyond)
 
 
-def _spared(ground: Ground, found: tuple[Victim, ...]) -> tuple[Victim, ...]:
+def _spared(ground: Ground, counts: _Counts, found: tuple[Victim, ...]) -> tuple[Victim, ...]:
     """Those without which it would not fit: first all go back that are on none of the nodes that it would get."""
+
+    def fits(some: Sequence[Victim]) -> bool:
+        return counts.may_do(some) and ground.fits(some)
+
     placement = ground.place(ground.without(found))
     if placement is not None:
         nodes = {share.node for share in placement.shares}
         near = tuple(victim for victim in found if not nodes.isdisjoint(victim.gpus))
-        found = near if len(near) < len(found) and near and ground.fits(near) else found
+        found = near if len(near) < len(found) and near and fits(near) else found
     dearest = sorted(found, key=lambda victim: (-victim.lost_gpu_s, victim.key))
     if len(dearest) <= MOST_SPARED:
-        return without_needless(dearest, ground.fits)
+        return without_needless(dearest, fits)
     rest = dearest[MOST_SPARED:]
-    return (*without_needless(dearest[:MOST_SPARED], lambda some: ground.fits((*some, *rest))), *rest)
+    return (*without_needless(dearest[:MOST_SPARED], lambda some: fits((*some, *rest))), *rest)
 
 
 def _refined(ground: Ground, asked: Request, found: tuple[Victim, ...], order: _Steps) -> tuple[Victim, ...]:
     """The exact answer among these and the cheapest others of their domain."""
-    if len(found) > EXACT:
+    if len(found) > EXACT or len(ground.cluster.nodes) > REFINED_NODES:
         return found
     others = (victim for victim in _flat(order) if victim not in found)
     near = [*found, *(victim for victim, _ in zip(others, range(EXACT - len(found)), strict=False))]
