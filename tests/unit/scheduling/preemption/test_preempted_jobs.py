@@ -183,6 +183,32 @@ def test_nobody_goes_for_a_job_that_admission_refuses() -> None:
     assert (ends(story, "low"), told(story, "urgent")[0]) == ([], PendingReason.TEMPLATE_INVALID)
 
 
+def test_who_is_refused_after_others_made_room_ends_them_once_an_hour() -> None:
+    """A webhook lets a Pod pass on trial, and refuses it then."""
+    story = site(plugin_node, job("low"))
+    story.forbidden["urgent-a1-worker-00000"] = "says no"
+    story.passing_on_trial = True
+    story.add(job("urgent", **HIGH))
+    live(story, minutes=50)
+    assert len(ends(story, "low")) == 1
+    assert story.status("low").state is State.RUNNING
+    live(story, minutes=15)
+    assert len(ends(story, "low")) == 2
+    story.forbidden.clear()
+    story.edit_job("urgent", priorityClassName="high")  # a change of the job is tried at once
+    live(story, minutes=2)
+    assert story.status("urgent").state is State.RUNNING
+
+
+def live(story: Story, *, minutes: int) -> None:
+    """Whatever is written is done."""
+    for _ in range(minutes):
+        story.settle()
+        finish(story)
+        begin(story)
+        story.pass_time(60)
+
+
 def test_nobody_goes_for_a_better_fit_than_it_asks() -> None:
     story = site(plugin_node, job("low"), nodes=2)
     story.add(job("urgent", **HIGH, topology={"gpusPerNode": 8}))

@@ -121,6 +121,8 @@ class Answers:
     """Whether the API server refuses to stop a Pod, so that Pods are deleted instead."""
     undeleted: Undeleted | None = None
     """Its Pods that the API server does not delete."""
+    room_made_at: datetime | None = None
+    """When others were last told to make room for it; a running gang resets it."""
     told_at: datetime | None = None
     """When its status was last written; for a waiting job, when its reason was."""
     noticed_at: datetime | None = None
@@ -188,6 +190,7 @@ def _learned(answers: Answers, plan: Plan, result: Result, now: datetime) -> Ans
                 told=_told(answers, plan.status, now),
                 rejection=answers.rejection if plan.status.placement is None else None,
                 rejections=0 if has_run else answers.rejections,
+                room_made_at=None if has_run else _room_made_at(answers, plan.status, now),
                 swept=answers.swept if plan.status.placement is None else 0,
             )
         case Quotas(found=found):
@@ -200,6 +203,11 @@ def _learned(answers: Answers, plan: Plan, result: Result, now: datetime) -> Ans
             return replace(answers, service_of=0)  # the attempt may begin again
         case _:
             return answers
+
+
+def _room_made_at(answers: Answers, status: TrainingJobStatus, now: datetime) -> datetime | None:
+    is_awaited = status.placement is not None and status.placement.awaits
+    return now if is_awaited else answers.room_made_at
 
 
 def _told(answers: Answers, status: TrainingJobStatus, now: datetime) -> tuple[tuple[str, datetime], ...]:

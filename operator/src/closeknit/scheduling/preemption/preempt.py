@@ -11,7 +11,7 @@ job that others make room for, and one that makes room, makes none for a third.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
@@ -30,6 +30,10 @@ from closeknit.scheduling.victims.victim_search import MadeRoom
 # A checkpoint of the largest gangs is written in minutes. A grace period may be any number of seconds, and the declared
 # end of a job that names a year would else keep it from making room until then.
 _MOST_GRACE = timedelta(minutes=10)
+
+# A webhook may let a Pod pass on trial and refuse it then, and a quota may be used up meanwhile. Each such try costs
+# others their run since the last checkpoint.
+_IN_VAIN_FOR = timedelta(hours=1)
 
 
 def preempt(case: Case, room: Room, walk: Walk) -> Outcome:
@@ -76,6 +80,9 @@ def _asked(case: Case, outcome: Outcome, room: Room, walk: Walk) -> Request | No
     cluster, priority = room.cluster, room.cluster.priority(case.job)
     if known.lowest is None or known.lowest >= priority or not cluster.may_preempt(case.job):
         return None
+    if (until := _refused_until(case)) is not None and walk.now < until:
+        outcome.until = min(until, outcome.until or until)
+        return None
     is_trial = walk.probation.may_be_refused(case.job, case.answers)
     if walk.probation.refusal(case.job, case.answers, is_trial=is_trial) is not None:
         outcome.is_settled = False
@@ -88,6 +95,14 @@ def _asked(case: Case, outcome: Outcome, room: Room, walk: Walk) -> Request | No
     if asked != shape.request and placed(case, asked, alone(case, cluster, walk), walk) is not None:
         return None  # it waits for what it prefers
     return asked
+
+
+def _refused_until(case: Case) -> datetime | None:
+    """Until when nobody goes for a job that was refused after others had made room for it; None without that."""
+    rejection, made_at = case.answers.rejection, case.answers.room_made_at
+    if rejection is None or made_at is None or rejection.generation != case.job.metadata.generation:
+        return None
+    return made_at + _IN_VAIN_FOR
 
 
 def _has_left(case: Case, cluster: Cluster) -> bool:
