@@ -15,9 +15,11 @@ def evict(attempt: Attempt, by: JobKey) -> Plan:
     if attempt.is_over:
         return succeeded(attempt)
     subject = attempt.subject
+    # Readers of a job learn no names of other namespaces.
+    whom = str(by) if by.namespace == subject.job.key.namespace else "a job of another namespace"
     message = (
-        f"makes room for {by}, which has a higher priority; the job keeps its age, is not charged for this, and starts "
-        "again as soon as there is room for it"
+        f"makes room for {whom}, which has a higher priority; the job keeps its age, is not charged for this, and "
+        "starts again as soon as there is room for it"
     )
     status = statuses.restarting(subject.job, subject.now, EndReason.PREEMPTED, message, again=None)
     foreign = deletions(attempt.replaced)

@@ -114,6 +114,26 @@ def test_it_waits_for_a_pod_that_ignores_its_end_and_names_it() -> None:
     assert story.status("urgent").state is State.RUNNING
 
 
+def test_jobs_of_other_namespaces_are_not_named() -> None:
+    story = site(plugin_node, job("low"))
+    urgent = job("urgent", **HIGH)
+    urgent["metadata"]["namespace"] = "prod"
+    story.add(urgent)
+    story.settle()
+    (end,) = story.status("low").attempts
+    assert "makes room for a job of another namespace, which has a higher priority" in end.message
+    story.dead.add("gpu-1")  # whose kubelet confirms no end, and which is Ready
+    story.pass_time(70)
+    story.settle()
+    pending = story.status("urgent", "prod").pending
+    assert pending is not None
+    assert pending.message == (
+        "a job of another namespace makes room for it, by priority; it starts once its Pods are gone; left is a Pod of "
+        "another namespace on node gpu-1"
+    )
+    assert not [each for each in story.notices if "prod" in each.note]
+
+
 def test_nobody_else_gets_what_is_held_for_it() -> None:
     story = site(plugin_node, job("low"))
     story.add(job("urgent", **HIGH))

@@ -39,7 +39,7 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if held is None or not held.awaits:
         return None
     if case.key in walk.memory.busy:  # nothing is done about it yet
-        return Outcome(Await(held.awaits, words_now(held.awaits, room.cluster)), is_settled=False)
+        return Outcome(Await(held.awaits, words_now(held.awaits, room.cluster, case.key.namespace)), is_settled=False)
     job, now = case.job, walk.now
     away = avoided_nodes(job, room.cluster, now)
     asked = replace(request(NOBODY, job.spec, case.volumes.required), avoided=away.nodes)
@@ -65,10 +65,12 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
     soon = settled.after(tuple(leaving(settled, stay)))
     is_fit = fitness(job, soon, now, away)
     if _are_there(stay, room.cluster) and all(map(is_fit, held.shares)):
-        return Outcome(Await(held.awaits, words_now(held.awaits, room.cluster)), is_settled=False)
+        return Outcome(Await(held.awaits, words_now(held.awaits, room.cluster, case.key.namespace)), is_settled=False)
     found = placed(case, asked, soon.without(away.devices), walk)
     if found is None and (until := _blips_until(held, room.cluster, now)) is not None:
-        return Outcome(Await(held.awaits, words_now(held.awaits, room.cluster)), until=until, is_settled=False)
+        return Outcome(
+            Await(held.awaits, words_now(held.awaits, room.cluster, case.key.namespace)), until=until, is_settled=False
+        )
     if found is None and room.cluster.may_preempt(job):  # its place is no more, and what the others leave is not enough
         others = victims(free, room.cluster.priority(job), now)
         made = made_room(case, asked, away, soon, [each for each in others if each.awaited not in stay], walk)
@@ -102,7 +104,7 @@ def _holding(
     cluster = free.with_job(assumed(case.job, placement, awaited))
     held = room.cluster.booking_of(case.key)
     after = _after(held, placement, room, cluster)
-    return Outcome(Await(awaited, room_words(awaited), placement), is_settled=False, room=after)
+    return Outcome(Await(awaited, room_words(awaited, case.key.namespace), placement), is_settled=False, room=after)
 
 
 def _after(held: Booking | None, placement: Placement, room: Room, cluster: Cluster) -> Room:

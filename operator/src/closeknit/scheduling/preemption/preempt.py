@@ -68,7 +68,9 @@ def preempt(case: Case, room: Room, walk: Walk) -> Outcome:
     walk.backfill.note(case.job, made.placement)
     held = cluster.with_job(assumed(case.job, made.placement, awaited))
     after = room.less(held, is_trial=walk.probation.may_be_refused(case.job, case.answers))
-    return Outcome(Await(awaited, room_words(awaited), made.placement), is_settled=False, room=after)
+    return Outcome(
+        Await(awaited, room_words(awaited, case.key.namespace), made.placement), is_settled=False, room=after
+    )
 
 
 def _asked(case: Case, outcome: Outcome, room: Room, walk: Walk) -> Request | None:

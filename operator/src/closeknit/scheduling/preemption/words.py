@@ -1,9 +1,13 @@
-"""The messages about jobs that make room, and what is left of them."""
+"""The messages about jobs that make room, and what is left of them.
+
+Jobs of the reader's own namespace are named, others are counted.
+"""
 
 from collections.abc import Sequence
 
 from closeknit.cluster.booking.booking import AwaitedAttempt
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.pods.pod import Pod
 from closeknit.placement.values.sentences import count, listed
 
 NAMED = 3  # jobs that make room; more are counted
@@ -15,29 +19,35 @@ def holds(each: AwaitedAttempt, cluster: Cluster) -> bool:
     return held is not None and (held.uid, held.attempt) == (each.uid, each.attempt)
 
 
-def remaining(each: AwaitedAttempt, cluster: Cluster) -> list[str]:
+def remaining(each: AwaitedAttempt, cluster: Cluster) -> list[Pod]:
     """The Pods that are left of one."""
     return [
-        f"Pod {each.job.namespace}/{pod.name}" + (f" on node {pod.node}" if pod.node else "")
+        pod
         for pod in cluster.pods_of(each.job)
         if pod.is_live and each.uid in pod.job_uids and (pod.attempt or 0) <= each.attempt
     ]
 
 
-def room_words(awaited: Sequence[AwaitedAttempt]) -> str:
-    """The message about who makes room."""
-    named = [str(each.job) for each in awaited[:NAMED]]
-    if more := len(awaited) - len(named):
+def room_words(awaited: Sequence[AwaitedAttempt], namespace: str) -> str:
+    """The message about who makes room, for a reader of this namespace."""
+    own = [str(each.job) for each in awaited if each.job.namespace == namespace]
+    named = own[:NAMED]
+    if more := len(own) - len(named):
         named.append(count(more, "other job"))
+    if others := len(awaited) - len(own):
+        named.append("a job of another namespace" if others == 1 else f"{others} jobs of other namespaces")
     verb = "makes" if len(awaited) == 1 else "make"
     whose = "its" if len(awaited) == 1 else "their"
     return f"{listed(named, 'and')} {verb} room for it, by priority; it starts once {whose} Pods are gone"
 
 
-def words_now(awaited: Sequence[AwaitedAttempt], cluster: Cluster) -> str:
+def words_now(awaited: Sequence[AwaitedAttempt], cluster: Cluster, namespace: str) -> str:
     """What it waits for; the first Pod that is left, and how many."""
     left = [pod for each in awaited for pod in remaining(each, cluster)]
     if not left:
-        return room_words(awaited)
+        return room_words(awaited, namespace)
+    first = next((pod for pod in left if pod.namespace == namespace), left[0])
+    told = f"Pod {namespace}/{first.name}" if first.namespace == namespace else "a Pod of another namespace"
+    told += f" on node {first.node}" if first.node else ""
     more = f" and {count(len(left) - 1, 'more Pod')}" if len(left) > 1 else ""
-    return f"{room_words(awaited)}; left {'is' if len(left) == 1 else 'are'} {left[0]}{more}"
+    return f"{room_words(awaited, namespace)}; left {'is' if len(left) == 1 else 'are'} {told}{more}"
