@@ -1,11 +1,15 @@
 """What the operator tells of the cluster as a whole, with the chart's rights: ClusterTopologies, Events of nodes."""
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from closeknit.cli.main import app
 from harness.api_writer import Login
 from harness.chart import wait_for_policies
 from harness.crd_cases import manifest
@@ -67,6 +71,12 @@ def test_mistakes_levels_and_silent_agents_are_told(described: Bed) -> None:
         ("rack", 0, 0),  # a level is inside those around it
         ("host", 4, 32),
     ]
+    shown = CliRunner().invoke(app, ["status", "-o", "json", "--kubeconfig", str(bed.cluster.kubeconfig)])
+    glance = json.loads(shown.stdout)["cluster"]
+    assert (glance["operatorVersion"], glance["nodes"], glance["excludedNodes"]) == (
+        version("closeknit"), 4, {"AgentStale": 1},
+    )  # fmt: skip
+    assert (sum(glance["gpus"].values()), [each["name"] for each in glance["levels"]]) == (32, ["row", "rack", "host"])
     (not_used,) = status(bed, "main")["conditions"]
     assert (not_used["reason"], status(bed, "main").get("levels")) == ("NotUsed", [])
     table = bed.cluster.kubectl("get", "ct").splitlines()

@@ -131,7 +131,7 @@ def test_a_job_keeps_its_turn_while_its_status_is_put_off(error: ApiError | None
     """The GPUs come free while the higher job is left alone after an error."""
     faults = [Fault(Refuse(error), "put_status", when=lambda call: call.key.name == "high", nth=1)] if error else []
     bed = Bed(plugin_node, 2, faults)
-    add(bed.store, priority_class("high", 100))
+    add(bed.store, priority_class("high", 100, preempts=False))
     for name in ("first", "second"):
         bed.submit(name, 8)
 
@@ -226,7 +226,7 @@ def test_the_queue_s_order_holds_while_many_statuses_are_written(seed: int) -> N
 
     bed = Bed(plugin_node, 2, api=Slow)
     for number in range(30):
-        add(bed.store, priority_class(f"p{number:02d}", 1000 - number))
+        add(bed.store, priority_class(f"p{number:02d}", 1000 - number, preempts=False))
     for name in ("first", "second"):
         bed.submit(name, 8)
 

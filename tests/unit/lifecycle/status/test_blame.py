@@ -13,6 +13,7 @@ OF_THE_USER = {
     EndReason.DEADLINE_EXCEEDED,
     EndReason.RESTART_LIMIT_EXCEEDED,
     EndReason.NO_PROGRESS,
+    EndReason.PREEMPTED,  # of another job
 }
 
 

@@ -205,7 +205,7 @@ def test_a_pod_that_was_deleted_is_made_again_for_the_same_device() -> None:
 
 
 def test_a_job_whose_pod_was_deleted_keeps_its_device_before_others() -> None:
-    story = settled(priority_class("high", 10), *by_plugin(count=1), job())
+    story = settled(priority_class("high", 10, preempts=False), *by_plugin(count=1), job())
     story.run_all()
     story.add(job("second", priorityClassName="high"))
     story.settle()
