@@ -1,12 +1,19 @@
 """Memory alters no verdict where jobs make room for others: random lives, most jobs of which differ in priority."""
 
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
 import pytest
 
 from closeknit.api.names import JobKey
 from closeknit.scheduling.decision import Decision
-from unit.scheduling.test_incremental import Life
+from closeknit.scheduling.memo import backfill, telling
+from scenarios.manifests import priority_class
+from unit.scheduling.test_incremental import Life, OfQueue
 
 STEPS = 40
+SHORT = (12, 26)
 
 
 class Crowded(Life):
@@ -70,3 +77,51 @@ def test_a_job_that_makes_room_is_left_alone_while_it_is_written() -> None:
     assert "Evict" not in life.seen
     life.decide()
     assert "Evict" in life.seen
+
+
+class Unruly(OfQueue):
+    """A queue whose PriorityClasses change their value, never preempt, or are not there, and whose jobs say of their
+    ends what they like."""
+
+    def _events(self) -> Sequence[Callable[[], None]]:
+        return (*super()._events(), *[self._change_class] * 3, *[self.story.end_stopped] * 2)
+
+    def _spec(self) -> dict[str, Any]:
+        spec = super()._spec() | {"priorityClassName": self.chance.choice(("high", "middle"))}
+        return spec | self.chance.choice(({}, {"expectedDuration": self.chance.choice(("0s", "1s", "876000h"))}))
+
+    def _change_class(self) -> None:
+        name = self.chance.choice(("high", "middle"))
+        if self.story.objects.pop(("PriorityClass", "", name), None) is None or self.chance.random() < 0.5:
+            value, preempts = self.chance.choice((-5, 50, 100)), self.chance.random() < 0.7
+            self.story.add(priority_class(name, value, preempts=preempts))
+
+    def _is_on_trial(self, decision: Decision) -> bool:  # noqa: ARG002 - of its base
+        """Words are not compared, as above."""
+        return True
+
+    def rest(self) -> None:
+        """Nothing happens any more, and writes come to an end."""
+        for _ in range(14):
+            before = len(self.story.written)
+            self.decide()
+            if len(self.story.written) == before:
+                return
+        raise AssertionError(f"still writing: {self.story.written[-6:]}")
+
+
+@pytest.mark.parametrize("seeds", [SHORT, pytest.param(range(400, 500), marks=pytest.mark.long)], ids=["", "long"])
+def test_memory_alters_no_verdict_where_classes_change_and_writes_end(
+    seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backfill, "AGED", timedelta(minutes=10))
+    for rate in ("CHANGED_WRITES", "CHANGED_WRITES_OF_ONE"):  # who remembers what it wrote writes less
+        monkeypatch.setattr(telling, rate, 1000)
+    seen: set[str] = set()
+    for seed in seeds:
+        life = Unruly(seed)
+        for _ in range(STEPS):
+            life.step()
+        life.rest()
+        seen |= life.seen
+    assert seen >= {"Await", "Evict", "Book", "Keep", "Reserve"}
