@@ -373,6 +373,21 @@ def test_room_that_is_kept_for_a_job_before_it_is_not_taken() -> None:
     assert story.status("first").state is State.STARTING
 
 
+def test_others_go_where_the_cheapest_stand_on_room_that_is_kept() -> None:
+    """Who began last ends in time for the first job of the queue, which ends nobody."""
+    story = site(plugin_node, job("old"), nodes=2)
+    story.pass_time(600)
+    story.add(job("young", expectedDuration="1h"))
+    story.settle()
+    begin(story)
+    story.pass_time(60)
+    story.add(job("first", priorityClassName="meek"))
+    story.add(priority_class("middle", 50))
+    story.add(job("urgent", priorityClassName="middle"))
+    story.settle()
+    assert awaited(story) == ["old"]
+
+
 def test_its_own_room_is_its_own_though_the_first_job_is_to_have_it_later() -> None:
     """A job on the other node is late, so that nobody passes by a declaration."""
     story = site(plugin_node, job("late", **HIGH, expectedDuration="10m"), job("low"), nodes=2)

@@ -9,7 +9,7 @@ the fewest jobs have to end, those that began first before others. So it is, too
 has waited long, and one that passed it runs longer than it declared: nobody who comes later moves that room.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -151,6 +151,11 @@ class Backfill:
             if found is not None and (_are_apart(found, kept.placement) or self._makes_way(job, found)):
                 return found
         return None
+
+    def with_kept(self, devices: Mapping[str, frozenset[str]]) -> Mapping[str, frozenset[str]]:
+        """These GPUs and those of the reservation, by node."""
+        kept = {} if self.current is None else _devices(self.current.placement)
+        return {node: devices.get(node, frozenset()) | kept.get(node, frozenset()) for node in {*devices, *kept}}
 
     def wait(self, case: Case, shape: RequestShape, room: Room, *, is_shared: bool) -> Wait:
         """The wait of a job that may not pass. `is_shared`: whether it is the same for all that ask and declare so."""

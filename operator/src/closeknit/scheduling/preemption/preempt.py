@@ -58,7 +58,10 @@ def preempt(case: Case, room: Room, walk: Walk) -> Outcome:
             known.in_vain(asked, priority, cluster)
         outcome.holders = known.holders
         return outcome
-    if _starts_sooner(case, made.victims, walk) or _delays_the_first(case, made, soon, walk):
+    if _delays_the_first(case, made, soon, walk):  # others may do that stand on other GPUs
+        apart = replace(away, devices=walk.backfill.with_kept(away.devices))
+        made = made_room(case, asked, apart, soon, victims(cluster, priority, walk.now), walk)
+    if made is None or _starts_sooner(case, made.victims, walk) or _delays_the_first(case, made, soon, walk):
         outcome.is_settled = False
         return outcome
     if (cannot := cannot_be_made(case, made.placement, outcome.shape, outcome.until, room)) is not None:
