@@ -121,7 +121,7 @@ def test_jobs_of_other_namespaces_are_not_named() -> None:
     story.add(urgent)
     story.settle()
     (end,) = story.status("low").attempts
-    assert "makes room for a job of another namespace, which has a higher priority" in end.message
+    assert "makes room for a job of another namespace, which has a higher priority" in (end.message or "")
     story.dead.add("gpu-1")  # whose kubelet confirms no end, and which is Ready
     story.pass_time(70)
     story.settle()
