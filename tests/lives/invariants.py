@@ -174,10 +174,15 @@ class Invariants:
             return
         exact: dict[str, str] = {}
         counts: dict[str, int] = {}
+        awaited: dict[str, str] = {}
         for job in self._server.view(TRAINING_JOBS).values():
             for share in held_shares(job):
-                if share["name"] == node:
-                    uid = job["metadata"]["uid"]
+                uid = job["metadata"]["uid"]
+                if share["name"] == node and job["status"]["placement"].get("awaits"):
+                    # Others have it until they have made room; nobody else waits for the same.
+                    if share["binding"] != "BestEffort":
+                        yield from _shared(awaited, uid, [f"GPU-{node}-{gpu}" for gpu in share["gpus"]])
+                elif share["name"] == node:
                     counts[uid] = max(counts.get(uid, 0), len(share["gpus"]))
                     if share["binding"] != "BestEffort":
                         yield from _shared(exact, uid, [f"GPU-{node}-{gpu}" for gpu in share["gpus"]])

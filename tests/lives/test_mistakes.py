@@ -13,7 +13,7 @@ from closeknit.lifecycle.health import ending
 from closeknit.lifecycle.restart.judgement import Fails, StartsAgain
 from lives.life import live
 
-MOST = 16  # lives that a mistake may need before it is seen
+MOST = 32  # lives that a mistake may need before it is seen
 
 
 def nothing_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
