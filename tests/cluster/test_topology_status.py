@@ -85,6 +85,7 @@ def test_mistakes_levels_and_silent_agents_are_told(described: Bed) -> None:
     events = [
         each for each in bed.cluster.get("events", namespace="default")["items"] if each["reason"] == "AgentStale"
     ]
+    # Once at least: on a busy machine it was seen twice, and why is not known.
     assert {each["involvedObject"]["name"] for each in events} == {SILENT}
     assert "no job is placed here: its agent's last heartbeat was at" in bed.cluster.kubectl("describe", "node", SILENT)
     bed.cluster.wait_for(lambda: bed.metric("closeknit_silent_agents") == 1, "the metric")
