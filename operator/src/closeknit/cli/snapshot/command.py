@@ -23,8 +23,9 @@ from closeknit.kube.http.http_api import HttpApi
 
 _HEAD = """\
 # A snapshot of closeknit {version}: what decisions read of a cluster, {how}.
-# Left out are commands, variables, images, annotations, messages, addresses. Names of levels, products and resources
-# are the true ones. Look through it before you send it; `closeknit plan --cluster FILE` and the like take it.
+# Left out are commands, variables, images, annotations, messages, addresses. Names of levels, products, resources
+# and DRA devices are the true ones. Look through it before you send it; `closeknit plan --cluster FILE` and the like
+# take it.
 """
 
 
