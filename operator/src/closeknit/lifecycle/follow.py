@@ -16,7 +16,7 @@ from closeknit.lifecycle.attempt.remains import Remains, remains
 from closeknit.lifecycle.attempt.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.awaited_room import await_room
 from closeknit.lifecycle.book import book
-from closeknit.lifecycle.eviction import evict
+from closeknit.lifecycle.eviction import evict, evict_by_kueue
 from closeknit.lifecycle.health.ending import abandoned, over, succeeded
 from closeknit.lifecycle.reserved_words import estimated_start, expectation
 from closeknit.lifecycle.status import statuses
@@ -33,6 +33,7 @@ from closeknit.lifecycle.verdict import (
     Await,
     Book,
     Evict,
+    EvictByKueue,
     Hold,
     Keep,
     Refusal,
@@ -70,6 +71,8 @@ def follow(
             plan = await_room(subject, awaits, message, placement)
         case Evict(held, by):
             plan = evict(Attempt(subject, held), by)
+        case EvictByKueue(held, message):
+            plan = evict_by_kueue(Attempt(subject, held), message)
         case Reserve(refusal, reservation):
             plan = _wait(subject, refusal, reservation)
         case Wait(refusal):

@@ -30,6 +30,7 @@ from closeknit.controller.writes.resources import (
     RESOURCE_QUOTAS,
     SERVICE_ACCOUNTS,
     TRAINING_JOBS,
+    WORKLOADS,
 )
 from closeknit.controller.writes.rights import may
 from closeknit.kube.api import Api, JsonObject, Resource
@@ -37,6 +38,7 @@ from closeknit.kube.errors import AlreadyExists, ApiError, Invalid, NotFound
 from closeknit.launch.gang import Manifest
 from closeknit.launch.manifests.owner import owned
 from closeknit.lifecycle.device_taints import TaintNews
+from closeknit.lifecycle.kueue.workload_news import WorkloadNews
 from closeknit.lifecycle.topology_status import LemonNews, TopologyNews
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.writes.plan import Action, Create, Delete, Notice, Plan, Stop
@@ -209,6 +211,35 @@ class Writes:
             except ApiError as error:
                 _log.info("a taint was not taken back", extra={"rule": gone.name, "error": error})
                 return
+
+    async def queue(self, news: WorkloadNews) -> bool:
+        """Makes, deletes and changes Workloads. Whether all of that was done: what was refused is found again."""
+        calls: list[tuple[str, str, Coroutine[Any, Any, object]]] = []
+        for made in news.missing:
+            namespace = made["metadata"]["namespace"]
+            calls.append(("create", namespace, self._api.make(WORKLOADS, made, namespace=namespace)))
+        for gone in news.gone:
+            call = self._api.delete(WORKLOADS, gone.name, uid=gone.uid, namespace=gone.namespace)
+            calls.append(("delete", gone.namespace, call))
+        for there, operations, of_status in news.changed:
+            part = "status" if of_status else None
+            patch = self._api.json_patch(WORKLOADS, there.name, operations, namespace=there.namespace, subresource=part)
+            calls.append(("patch", there.namespace, patch))
+        is_done = await asyncio.gather(*(self._queued(*call) for call in calls))
+        return all(is_done)
+
+    async def _queued(self, verb: str, namespace: str, call: Coroutine[Any, Any, object]) -> bool:
+        try:
+            await self._sent(verb, WORKLOADS, call)
+        except (AlreadyExists, NotFound):
+            return True  # the watch will show
+        except Invalid as error:  # mostly: it has changed meanwhile
+            _log.info("a Workload was not written", extra={"verb": verb, "namespace": namespace, "error": error})
+        except ApiError as error:
+            _log.warning("a Workload was not written", extra={"verb": verb, "namespace": namespace, "error": error})
+        else:
+            return True
+        return False
 
     async def tell_node(self, node: str, notice: Notice) -> None:
         """Sends an Event about a Node."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from closeknit.api.names import JobKey
+from closeknit.api.names import QUEUE_LABEL, JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.job_volumes import NO_VOLUMES
@@ -56,6 +56,7 @@ class Standing:
         self._scene = scene
         has_last = memory.schedule is not None
         self._are_volumes_same = has_last and cluster.has_volumes_like(last.cluster)
+        self._are_workloads_same = has_last and cluster.has_workloads_like(last.cluster)
         self._are_pods_same = has_last and cluster.pods is last.cluster.pods
         # What is free for one job alone rests on its claims, too, and the size of its Pods on all of their nodes.
         self._are_views_same = cluster.nodes is last.cluster.nodes and cluster.claims is last.cluster.claims
@@ -72,6 +73,7 @@ class Standing:
         answers_of, pods_of = self._memory.answers.get, self._cluster.pods_by_job.get
         busy, put_aside, now = self._memory.busy, self._memory.put_aside, self._now
         are_same, volumes_are_same, giving_way = self._are_pods_same, self._are_volumes_same, self._last.giving_way
+        workloads_are_same = self._are_workloads_same
         has_freed, moved = room.freed is not self._scene, self._moved
         backfill, refusal, known_wait = self._backfill, self._questions.refusal, self._backfill.known_wait
         preemptions = self._preemptions
@@ -96,6 +98,7 @@ class Standing:
                 and not (moved and key in moved)
                 and (shape not in giving_way or self._is_crowded(known.job))
                 and (volumes_are_same or self._has_same_volumes(known))
+                and (workloads_are_same or self._has_same_workload(known))
                 and (are_same or (pods := pods_of(key, ())) is known.pods or pods == known.pods)
             )
             if not is_same or (awaited and key in awaited):
@@ -119,13 +122,21 @@ class Standing:
         uid = job.metadata.uid or ""
         pods = self._cluster.pods_by_job.get(key, ())
         volumes = self._cluster.volumes_of(job)
-        return Case(key, uid, job, place, pods, self._memory.answers.get(uid, NOTHING), volumes)
+        workload = self._cluster.workload_of(job)
+        return Case(key, uid, job, place, pods, self._memory.answers.get(uid, NOTHING), volumes, workload)
 
     def _has_same_volumes(self, known: QueueEntry) -> bool:
         """Whether the volumes of an unchanged job have the same state; a job without any costs nothing."""
         if known.volumes is NO_VOLUMES or self._cluster.volumes_stand(known.volumes):
             return True
         return self._cluster.volumes_of(known.job) == known.volumes
+
+    def _has_same_workload(self, known: QueueEntry) -> bool:
+        """Whether Kueue says the same of an unchanged job. What it says of a job without a Workload rests on what is
+        served, and on its classes."""
+        if QUEUE_LABEL not in known.job.metadata.labels and known.workload is None:
+            return True
+        return known.workload is not None and self._cluster.workload_of(known.job) is known.workload
 
     def _in_order(self) -> Iterable[Case]:
         """All jobs in queue order: the last decision's entry for each unchanged job with the same place."""
@@ -174,6 +185,7 @@ def noted(case: Case, outcome: Outcome) -> QueueEntry:
         case.pods,
         case.answers,
         case.volumes,
+        case.workload,
         outcome.verdict,
         outcome.shape,
         outcome.until,
