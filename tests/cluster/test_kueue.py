@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from harness.chart import NAMESPACE
-from harness.install import OPERATOR
+from harness.api_writer import Login
 from harness.kubectl import KubectlError
 from harness.kueue_crds import crds
 from harness.kueue_stand_in import KueueStandIn
-from harness.operator_bed import PLUGIN_NODES, Bed
+from harness.operator_bed import PLUGIN_NODES, USER, Bed
 
 QUEUE = {"kueue.x-k8s.io/queue-name": "research"}
 GPUS: dict[str, Any] = {"gpus": 8, "topology": {"gpusPerNode": 8}, "gpu": {"products": ["NVIDIA-H200"]}}
@@ -99,22 +98,31 @@ def test_a_killed_operator_goes_on_from_what_kueue_says(with_kueue: Bed, bed: Be
     assert bed.live_pods() == []
 
 
-def test_no_quota_comes_from_the_operator(with_kueue: Bed, bed: Bed) -> None:  # noqa: ARG001 - it serves
-    """Its account may give quota back, and makes Workloads of TrainingJobs alone."""
+def test_the_operator_gives_quota_back_and_gives_none(with_kueue: Bed, bed: Bed) -> None:  # noqa: ARG001 - it serves
+    """Nor does it write a Workload that is no TrainingJob's."""
     kueue = KueueStandIn(bed.cluster, bed.namespace)
     submit(bed)
-    name = kueue.workload()["metadata"]["name"]
-    token = bed.cluster.service_account_kubeconfig(NAMESPACE, OPERATOR)
-    with pytest.raises(KubectlError, match="gives quota back, and gives none"):
-        bed.cluster.kubectl(
-            "patch",
-            "workload",
-            name,
-            f"--namespace={bed.namespace}",
-            "--subresource=status",
-            "--type=merge",
-            "--patch",
-            '{"status":{"conditions":[{"type":"Admitted","status":"True","reason":"x","message":"",'
-            '"lastTransitionTime":"2026-01-01T00:00:00Z"}]}}',
-            kubeconfig=token,
+    there = kueue.workload()
+    name, writer = there["metadata"]["name"], bed.cluster.writer
+
+    def patched(status: dict[str, Any]) -> str:
+        said = writer.patch(
+            "workload", name, {"status": status}, bed.namespace, subresource="status", login=Login(USER), dry_run=True
         )
+        return said.refusal or ""
+
+    def made(change: dict[str, Any]) -> str:
+        metadata = {"name": "other", "namespace": bed.namespace, **change}
+        said = writer.create({**there, "metadata": metadata}, login=Login(USER), dry_run=True)
+        return said.refusal or ""
+
+    said = {"reason": "Test", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    assert not patched({"conditions": [{"type": "PodsReady", "status": "True", **said}]})
+    for kind in ("Admitted", "QuotaReserved"):
+        assert "gives none" in patched({"conditions": [{"type": kind, "status": "True", **said}]})
+    assert "gives none" in patched({"admission": {"clusterQueue": "gpus", "podSetAssignments": []}})
+    owners = there["metadata"]["ownerReferences"]
+    assert not made({"ownerReferences": owners})
+    job = {**owners[0], "apiVersion": "batch/v1", "kind": "Job"}
+    for others in ([], [job], [{**owners[0], "controller": False}]):
+        assert "that a TrainingJob owns" in made({"ownerReferences": others})
