@@ -34,6 +34,9 @@ LEMON_CLEARED_ANNOTATION = f"{GROUP}/lemon-cleared"
 # On namespaces, by an administrator: the chart's admission policy takes any template there.
 UNRESTRICTED_TEMPLATES_LABEL = f"{GROUP}/unrestricted-templates"
 
+# On a TrainingJob, by its author: the class of ProvisioningRequest by which it asks for nodes, or Never.
+PROVISIONING_CLASS_ANNOTATION = f"{GROUP}/provisioning-class"
+
 # What others own and closeknit reads.
 GPU_RESOURCE = "nvidia.com/gpu"  # NVIDIA's device plugin
 SHARED_GPU_RESOURCE = f"{GPU_RESOURCE}.shared"  # what its renameByDefault makes of a shared GPU

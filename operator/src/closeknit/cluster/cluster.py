@@ -14,6 +14,7 @@ from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.booking.booking import AwaitedAttempt, Booking
 from closeknit.cluster.booking.job import InvalidJob, is_whole
+from closeknit.cluster.capacity.provisioning import ProvisioningRequest
 from closeknit.cluster.forest.forest import Forest
 from closeknit.cluster.job_volumes import NO_VOLUMES, Awaited, Volumes, awaited, volumes_of
 from closeknit.cluster.kueue.admission import Admission, admission
@@ -29,7 +30,7 @@ from closeknit.cluster.objects.node_objects import DeviceClass, PriorityClass
 from closeknit.cluster.objects.pod_requests import Amounts
 from closeknit.cluster.objects.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from closeknit.cluster.persistent.heartbeats import STALE_AFTER
-from closeknit.cluster.persistent.table import EMPTY, ObjectKey
+from closeknit.cluster.persistent.table import EMPTY, ObjectKey, Table
 from closeknit.cluster.pods.pod import Pod
 from closeknit.cluster.store.indexes import (
     ALLOCATIONS,
@@ -46,6 +47,8 @@ from closeknit.cluster.store.indexes import (
     PODS,
     PODS_OF,
     PRIORITIES,
+    PROVISIONING,
+    PROVISIONING_OF,
     REPORTS,
     RESOURCE_FLAVORS,
     RUN_ENDS,
@@ -66,9 +69,9 @@ from closeknit.cluster.store.kinds import ClusterObject, ObjectChange, change
 from closeknit.cluster.store.next_version import after
 from closeknit.cluster.store.object_tables import ObjectTables
 
-WORKLOADS_SERVED = "workloads"
-"""Name of the ServedKind that says so."""
-_OF_KUEUE = (WORKLOADS, RESOURCE_FLAVORS, WORKLOAD_PRIORITIES, SERVED)
+WORKLOADS_SERVED, PROVISIONING_SERVED = "workloads", "provisioningrequests"
+"""Names of the ServedKinds that say so."""
+_OF_OTHERS: tuple[Table[Any, Any], ...] = (WORKLOADS, RESOURCE_FLAVORS, WORKLOAD_PRIORITIES, PROVISIONING, SERVED)
 _Pairs = list[tuple[NodeView | None, NodeView | None]]
 
 
@@ -351,9 +354,10 @@ class Cluster:
         return WORKLOADS_SERVED in self._tables.all(SERVED)
 
     def has_workloads_like(self, other: "Cluster") -> bool:
-        """Whether `workload_of`, `admission_of` and `serves_kueue` certainly return the same for the same jobs."""
+        """Whether `workload_of`, `admission_of`, `capacity_of` and `serves_kueue` certainly return the same for the
+        same jobs."""
         mine, others = self._tables, other._tables
-        return all(mine.all(table) is others.all(table) for table in _OF_KUEUE)
+        return all(mine.all(table) is others.all(table) for table in _OF_OTHERS)
 
     def workload_of(self, job: TrainingJob) -> Workload | None:
         """The job's own Workload; None without one. The same object as long as it is unchanged."""
@@ -372,6 +376,29 @@ class Cluster:
         """Keys of the jobs that own Workloads, in no order."""
         found: Mapping[JobKey, tuple[Workload, ...]] = self._tables.filed.get(WORKLOADS_OF, EMPTY)
         return found.keys()
+
+    @property
+    def serves_provisioning_requests(self) -> bool:
+        """Whether the API server serves ProvisioningRequests, and lets them be read."""
+        return PROVISIONING_SERVED in self._tables.all(SERVED)
+
+    @property
+    def provisioning_requests(self) -> tuple[ProvisioningRequest, ...]:
+        """Those of TrainingJobs, by namespace and name."""
+        found = self._tables.all(PROVISIONING)
+        return tuple(found[key] for key in sorted(found))
+
+    def capacity_of(self, job: TrainingJob) -> ProvisioningRequest | None:
+        """What is asked of an autoscaler for the job; None where nothing is. The same object as long as it is
+        unchanged."""
+        there = self._tables.under(PROVISIONING_OF, job.key)
+        return next((each for each in there if each.job_uid == job.metadata.uid and not each.is_going), None)
+
+    def with_nodes(self, views: Iterable[NodeView]) -> "Cluster":
+        """The cluster as if these nodes were there, too: for what-if questions."""
+        pairs: _Pairs = [(None, view) for view in views]
+        nodes = Map(self.nodes).update({view.name: view for _, view in pairs if view is not None})
+        return replace(self, nodes=nodes, _grown=_Grown(self.levels, nodes, self.forest.after(pairs)))
 
     def queue_priority(self, name: str) -> int | None:
         """The value of a WorkloadPriorityClass; None where it is not there."""

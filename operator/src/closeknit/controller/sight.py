@@ -9,7 +9,7 @@ from functools import partial
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.job import InvalidJob, is_whole, without_templates
-from closeknit.cluster.cluster import WORKLOADS_SERVED, Cluster
+from closeknit.cluster.cluster import PROVISIONING_SERVED, WORKLOADS_SERVED, Cluster
 from closeknit.cluster.kueue.flavors import ServedKind
 from closeknit.cluster.objects.agent_report import AgentReport
 from closeknit.cluster.objects.dra import ResourceClaim
@@ -252,7 +252,7 @@ class Sight:
             self._later = asyncio.get_running_loop().call_later(UNHURRIED_S, self._hurry)
 
     def _take_served(self, plural: str, is_served: bool) -> None:
-        if plural == WORKLOADS_SERVED:
+        if plural in {WORKLOADS_SERVED, PROVISIONING_SERVED}:
             self._changes.append(ObjectChange(Stream.SERVED, ("", plural), ServedKind(plural) if is_served else None))
             self._on_change()
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from hashlib import sha1
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -57,7 +57,7 @@ class AdmissionCheck(WireStruct, frozen=True):
     pod_set_updates: list[PodSetUpdate] | None = None
 
 
-class Assignment(NamedTuple):
+class Assignment(msgspec.Struct, frozen=True):
     """What a pod set was admitted with."""
 
     pod_set: str

@@ -16,6 +16,7 @@ from closeknit.cluster.booking.booking import AwaitedAttempt, Booking, booking
 from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.booking.parameter_servers import needs_of_one
 from closeknit.cluster.booking.restarting import worker_needs
+from closeknit.cluster.capacity.provisioning import ProvisioningRequest
 from closeknit.cluster.kueue.flavors import ResourceFlavor, ServedKind, WorkloadPriorityClass
 from closeknit.cluster.kueue.workload import Workload
 from closeknit.cluster.node.holders import BookedShare
@@ -326,5 +327,9 @@ WORKLOADS_OF = Index[ObjectKey, Workload, JobKey, Workload](lambda _, value: ((v
 WORKLOADS = Table[ObjectKey, Workload](by_key, _itself, (WORKLOADS_OF,))
 RESOURCE_FLAVORS = Table[str, ResourceFlavor](by_name, _itself)
 WORKLOAD_PRIORITIES = Table[str, WorkloadPriorityClass](by_name, _itself)
+PROVISIONING_OF = Index[ObjectKey, ProvisioningRequest, JobKey, ProvisioningRequest](
+    lambda _, value: ((value.job, value),), attrgetter("name")
+)
+PROVISIONING = Table[ObjectKey, ProvisioningRequest](by_key, _itself, (PROVISIONING_OF,))
 SERVED = Table[str, ServedKind](by_name, _itself)
 """Kinds that a cluster need not serve, and that are read of it."""

@@ -16,6 +16,14 @@ import msgspec
 from closeknit.api.names import CLUSTER_TOPOLOGY, GROUP, JOB_LABEL, KUEUE_GROUP, NODE_TOPOLOGY, TRAINING_JOB, VERSION
 from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.cluster.booking.job import InvalidJob, job_from_builtins, job_from_json
+from closeknit.cluster.capacity.provisioning import (
+    AUTOSCALING_GROUP,
+    AUTOSCALING_VERSION,
+    PROVISIONING_REQUEST,
+    ProvisioningRequest,
+    WireProvisioningRequest,
+    provisioning_request,
+)
 from closeknit.cluster.kueue.flavors import (
     ResourceFlavor,
     ServedKind,
@@ -79,6 +87,7 @@ from closeknit.cluster.store.indexes import (
     NODES,
     PODS,
     PRIORITIES,
+    PROVISIONING,
     REPORTS,
     RESOURCE_FLAVORS,
     RUN_ENDS,
@@ -113,6 +122,7 @@ ClusterObject = (
     | Workload
     | ResourceFlavor
     | WorkloadPriorityClass
+    | ProvisioningRequest
     | ServedKind
     | Silence
 )
@@ -140,6 +150,7 @@ class Stream(StrEnum):
     WORKLOADS = "workloads"
     RESOURCE_FLAVORS = "resourceflavors"
     WORKLOAD_PRIORITY_CLASSES = "workloadpriorityclasses"
+    PROVISIONING_REQUESTS = "provisioningrequests"
     SERVED = "served"
     """No stream of the API server: what the answers to lists of the kinds that it need not serve come to."""
     SILENCES = "silences"
@@ -416,6 +427,19 @@ KINDS: tuple[Kind, ...] = (
         _named,
         (WorkloadPriorityClass,),
         (WORKLOAD_PRIORITIES,),
+        may_be_unserved=True,
+    ),
+    Kind(
+        Stream.PROVISIONING_REQUESTS,
+        AUTOSCALING_GROUP,
+        AUTOSCALING_VERSION,
+        "provisioningrequests",
+        PROVISIONING_REQUEST,
+        True,
+        *_struct(WireProvisioningRequest, provisioning_request),
+        lambda value: (value.namespace, value.name),
+        (ProvisioningRequest,),
+        (PROVISIONING,),
         may_be_unserved=True,
     ),
 )

@@ -27,6 +27,8 @@ from closeknit.controller.writes.resources import (
     DEVICE_TAINT_RULES,
     EVENTS,
     NODE_TOPOLOGIES,
+    POD_TEMPLATES,
+    PROVISIONING_REQUESTS,
     RESOURCE_QUOTAS,
     SERVICE_ACCOUNTS,
     TRAINING_JOBS,
@@ -37,6 +39,7 @@ from closeknit.kube.api import Api, JsonObject, Resource
 from closeknit.kube.errors import AlreadyExists, ApiError, Invalid, NotFound
 from closeknit.launch.gang import Manifest
 from closeknit.launch.manifests.owner import owned
+from closeknit.lifecycle.capacity.capacity_news import CapacityAsk, CapacityNews
 from closeknit.lifecycle.device_taints import TaintNews
 from closeknit.lifecycle.kueue.workload_news import WorkloadNews
 from closeknit.lifecycle.topology_status import LemonNews, TopologyNews
@@ -228,15 +231,55 @@ class Writes:
         is_done = await asyncio.gather(*(self._queued(*call) for call in calls))
         return all(is_done)
 
-    async def _queued(self, verb: str, namespace: str, call: Coroutine[Any, Any, object]) -> bool:
+    async def ask(self, news: CapacityNews) -> bool:
+        """Asks for nodes, and takes back what was asked for. Whether all of that was done, as `queue` tells it."""
+        is_done = True
+        for asked in news.missing:
+            is_done = await self._asked(asked) and is_done
+        for gone in news.gone:
+            call = self._api.delete(PROVISIONING_REQUESTS, gone.name, uid=gone.uid, namespace=gone.namespace)
+            is_done = await self._queued("delete", gone.namespace, call, PROVISIONING_REQUESTS) and is_done
+        return is_done
+
+    async def _asked(self, asked: CapacityAsk) -> bool:
+        """The request, and the PodTemplate that it names, which it owns: one without the other asks for nothing, and
+        goes."""
+        metadata = asked.request["metadata"]
+        name, namespace = metadata["name"], metadata["namespace"]
         try:
-            await self._sent(verb, WORKLOADS, call)
+            make = self._api.make(PROVISIONING_REQUESTS, asked.request, namespace=namespace)
+            made = await self._sent("create", PROVISIONING_REQUESTS, make)
+        except AlreadyExists:
+            return True  # the watch will show
+        except ApiError as error:
+            _log.warning("nodes are not asked for", extra={"request": f"{namespace}/{name}", "error": error})
+            return False
+        reference = {
+            "apiVersion": PROVISIONING_REQUESTS.api_version,
+            "kind": asked.request["kind"],
+            "name": name,
+            "uid": made.uid,
+            "controller": True,
+        }
+        template = {**asked.template, "metadata": {**asked.template["metadata"], "ownerReferences": [reference]}}
+        call = self._api.make(POD_TEMPLATES, template, namespace=namespace)
+        if await self._queued("create", namespace, call, POD_TEMPLATES):
+            return True
+        back = self._api.delete(PROVISIONING_REQUESTS, name, uid=made.uid, namespace=namespace)
+        await self._queued("delete", namespace, back, PROVISIONING_REQUESTS)
+        return False
+
+    async def _queued(
+        self, verb: str, namespace: str, call: Coroutine[Any, Any, object], resource: Resource = WORKLOADS
+    ) -> bool:
+        try:
+            await self._sent(verb, resource, call)
         except (AlreadyExists, NotFound):
             return True  # the watch will show
         except Invalid as error:  # mostly: it has changed meanwhile
-            _log.info("a Workload was not written", extra={"verb": verb, "namespace": namespace, "error": error})
+            _log.info("%s not written", resource, extra={"verb": verb, "namespace": namespace, "error": error})
         except ApiError as error:
-            _log.warning("a Workload was not written", extra={"verb": verb, "namespace": namespace, "error": error})
+            _log.warning("%s not written", resource, extra={"verb": verb, "namespace": namespace, "error": error})
         else:
             return True
         return False

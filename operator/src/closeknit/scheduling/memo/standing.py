@@ -122,8 +122,8 @@ class Standing:
         uid = job.metadata.uid or ""
         pods = self._cluster.pods_by_job.get(key, ())
         volumes = self._cluster.volumes_of(job)
-        workload = self._cluster.workload_of(job)
-        return Case(key, uid, job, place, pods, self._memory.answers.get(uid, NOTHING), volumes, workload)
+        answers, cluster = self._memory.answers.get(uid, NOTHING), self._cluster
+        return Case(key, uid, job, place, pods, answers, volumes, cluster.workload_of(job), cluster.capacity_of(job))
 
     def _has_same_volumes(self, known: QueueEntry) -> bool:
         """Whether the volumes of an unchanged job have the same state; a job without any costs nothing."""
@@ -132,8 +132,10 @@ class Standing:
         return self._cluster.volumes_of(known.job) == known.volumes
 
     def _has_same_workload(self, known: QueueEntry) -> bool:
-        """Whether Kueue says the same of an unchanged job. What it says of a job without a Workload rests on what is
-        served, and on its classes."""
+        """Whether Kueue and autoscalers say the same of an unchanged job. What Kueue says of a job without a Workload
+        rests on what is served, and on its classes."""
+        if self._cluster.capacity_of(known.job) is not known.capacity:
+            return False
         if QUEUE_LABEL not in known.job.metadata.labels and known.workload is None:
             return True
         return known.workload is not None and self._cluster.workload_of(known.job) is known.workload
@@ -186,6 +188,7 @@ def noted(case: Case, outcome: Outcome) -> QueueEntry:
         case.answers,
         case.volumes,
         case.workload,
+        case.capacity,
         outcome.verdict,
         outcome.shape,
         outcome.until,

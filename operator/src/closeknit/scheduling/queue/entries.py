@@ -12,6 +12,7 @@ from typing import NamedTuple
 from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.booking import Booking
+from closeknit.cluster.capacity.provisioning import ProvisioningRequest
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.job_volumes import Volumes
 from closeknit.cluster.kueue.workload import Workload
@@ -74,6 +75,8 @@ class Case:
     """The state of its volumes."""
     workload: Workload | None
     """Its own Workload, of Kueue."""
+    capacity: ProvisioningRequest | None
+    """What is asked of an autoscaler for it."""
 
     @property
     def known(self) -> "QueueEntry | None":
@@ -121,6 +124,7 @@ class QueueEntry(Case):
             and self.answers is other.answers
             and self.volumes is other.volumes
             and self.workload is other.workload
+            and self.capacity is other.capacity
             and self.verdict == other.verdict
             and self.shape is other.shape
             and self.until == other.until
