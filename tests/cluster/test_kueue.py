@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from harness.api_writer import Login
+from harness.foreign_crds import kueue_crds
 from harness.kubectl import KubectlError
-from harness.kueue_crds import crds
 from harness.kueue_stand_in import KueueStandIn
 from harness.operator_bed import PLUGIN_NODES, USER, Bed
 
@@ -36,14 +36,14 @@ def is_served(bed: Bed) -> bool:
 @pytest.fixture(scope="module")
 def with_kueue(running: Bed) -> Iterator[Bed]:
     """Its kinds are served, and the second node is of a pool."""
-    running.cluster.apply(*crds())
+    running.cluster.apply(*kueue_crds())
     running.cluster.wait_for(lambda: is_served(running), "Kueue's kinds to be served")
     running.cluster.kubectl("label", "node", PLUGIN_NODES[1], f"{POOL}=reserved")
     running.cluster.apply(flavor("reserved", {POOL: "reserved"}))
     running.restart()  # which looks for kinds that were not served once a minute
     yield running
     running.cluster.kubectl("label", "node", PLUGIN_NODES[1], f"{POOL}-")
-    for each in crds():
+    for each in kueue_crds():
         running.cluster.delete("crd", each["metadata"]["name"])
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
+from harness.foreign_crds import shortened
 from harness.kubectl import KubectlError
-from harness.kueue_crds import shortened
 from harness.kueue_manager import all_crds, start_manager
 from harness.operator_bed import DRA_NODES, PLUGIN_NODES, Bed, standing
 

@@ -41,9 +41,9 @@ integrations:
 """
 
 
-def module_folder() -> Path:
+def module_folder(module: str = MODULE, version: str = KUEUE_VERSION) -> Path:
     """Where Go keeps the sources, read-only. Raises BuildError."""
-    said = _go("mod", "download", "-json", f"{MODULE}@{KUEUE_VERSION}", cwd=Path.home())
+    said = _go("mod", "download", "-json", f"{module}@{version}", cwd=Path.home())
     return Path(json.loads(said)["Dir"])
 
 
