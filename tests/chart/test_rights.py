@@ -94,6 +94,38 @@ def test_the_operator_taints_devices_only_where_that_is_wanted(helm_program: Pat
         assert rights(f"--set=operator.deviceTaints={taints}") == wanted
 
 
+def test_kueue_and_autoscalers_are_reached_only_where_that_is_wanted(helm_program: Path) -> None:
+    kinds = {"workloads", "workloads/status", "resourceflavors", "workloadpriorityclasses"}
+    asked = {"provisioningrequests", "podtemplates"}
+
+    def found(*options: str) -> tuple[dict[str, set[str]], set[str]]:
+        """Verbs by resource, and the arguments about it."""
+        objects = {f"{each['kind']} {each['metadata']['name']}": each for each in render(helm_program, *options)}
+        roles = (objects["ClusterRole closeknit-operator"], objects["ClusterRole closeknit-operator-children"])
+        rights: dict[str, set[str]] = {}
+        for resource, verb in (right for role in roles for right in granted(role)):
+            if resource in kinds | asked:
+                rights.setdefault(resource, set()).add(verb)
+        (container,) = objects["Deployment closeknit-operator"]["spec"]["template"]["spec"]["containers"]
+        told = {each for each in container["args"] if each.startswith(("--provisioning-class", "--node-groups"))}
+        fence = "ValidatingAdmissionPolicy closeknit-operator-workloads"
+        return rights, told | ({fence} if fence in objects else set())
+
+    reads = {"list", "watch"}
+    assert found() == ({}, set())
+    rights, fenced = found("--set=kueue.enabled=true")
+    assert rights == {
+        "workloads": reads | {"create", "delete", "patch"},
+        "workloads/status": {"patch"},
+        "resourceflavors": reads,
+        "workloadpriorityclasses": reads,
+    }
+    assert fenced == {"ValidatingAdmissionPolicy closeknit-operator-workloads"}
+    rights, told = found("--set=capacity.enabled=true,capacity.nodeGroups[0].name=a,capacity.nodeGroups[0].gpus=8")
+    assert rights == {"provisioningrequests": reads | {"create", "delete"}, "podtemplates": {"create"}}
+    assert told == {"--provisioning-class=Never", '--node-groups=[{"gpus":8,"name":"a"}]'}
+
+
 def test_of_leases_the_operator_may_list_those_of_kubelets(objects: dict[str, Object]) -> None:
     role, binding = (objects[f"{kind} closeknit-operator-node-leases"] for kind in ("Role", "RoleBinding"))
     assert granted(role) == {("leases", "list")}
