@@ -13,7 +13,7 @@ from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.question_budget import QuestionBudget
 from closeknit.scheduling.memo.questions import Questions
 from closeknit.scheduling.memo.refusal_words import AGAIN, renewed
-from closeknit.scheduling.memo.standing import Standing, noted
+from closeknit.scheduling.memo.standing import Standing, in_order, noted
 from closeknit.scheduling.memo.template_memory import template_memory
 from closeknit.scheduling.policy.admit import admit
 from closeknit.scheduling.policy.crowd import Crowd
@@ -51,7 +51,8 @@ def schedule(
     is_quiet = memory.schedule is not None and is_same_scene(last.cluster, cluster)
     questions = Questions(last, tables, QuestionBudget(last.came_to, are_bounded=memory.is_rationed))
     crowd, probation = Crowd(cluster), Probation(cluster, memory, now)
-    preemptions = Preemptions(cluster, last, now, are_bounded=memory.is_rationed)
+    queue = in_order(cluster, last, memory)
+    preemptions = Preemptions(cluster, last, now, queue, are_bounded=memory.is_rationed)
     backfill = Backfill(last, tables, now)
     templates = template_memory(cluster, last)
     walk = Walk(
@@ -74,6 +75,7 @@ def schedule(
         now,
         questions,
         (backfill, preemptions),
+        queue,
         scene=scene,
         is_crowded=crowd.is_behind,
         beyond=templates.beyond,

@@ -1,6 +1,6 @@
 """Verdicts of the last decision that stand: their inputs, and placement's answer, have not changed."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -20,6 +20,7 @@ from closeknit.scheduling.queue.entries import (
     Outcome,
     QueueEntry,
     QueuePlace,
+    Schedule,
     is_same_order,
     queue_place,
 )
@@ -40,12 +41,13 @@ class Standing:
         now: datetime,
         questions: Questions,
         rooms: tuple[Backfill, Preemptions],
+        queue: Iterable[Case],
         *,
         scene: Cluster,
         is_crowded: Callable[[TrainingJob], bool],
         beyond: Mapping[JobKey, str],
     ) -> None:
-        """`rooms`: what is kept for a job, and what others make for one. `beyond`: `TemplateMemory.beyond` of now."""
+        """`rooms`: what is kept for a job, and what others make for one. `queue`: `in_order`. `beyond`: `TemplateMemory.beyond` of now."""
         self._cluster = cluster
         self._memory = memory
         self._now = now
@@ -63,7 +65,7 @@ class Standing:
         changed = () if beyond is before else (*beyond, *before)
         self._moved = frozenset(key for key in changed if beyond.get(key) != before.get(key))
         """Jobs whose templates came to be kept, or are no longer, or of which other words are told for that."""
-        self._queue = iter(self._in_order())
+        self._queue = iter(queue)
 
     def next_case(self, room: Room, passed: list[QueueEntry]) -> Case | None:
         """The next job to decide in this room; None without any. Earlier jobs, whose verdicts stand, are added to
@@ -82,7 +84,7 @@ class Standing:
             key, shape = known.key, known.shape
             answers = answers_of(known.uid, NOTHING)
             if has_freed and isinstance(known.verdict, Keep) and room.cluster.booking_of(key) is None:
-                return self._case(key, known.job, known.place)  # a job before it was given what this one held
+                return self._case(known)  # a job before it was given what this one held
             is_busy = bool(busy) and key in busy and key not in put_aside
             if is_busy and answers is known.answers and isinstance(known.verdict, Keep) and known.verdict.is_fit:
                 pods = known.pods if are_same else pods_of(key, ())
@@ -99,7 +101,7 @@ class Standing:
                 and (are_same or (pods := pods_of(key, ())) is known.pods or pods == known.pods)
             )
             if not is_same or (awaited and key in awaited):
-                return self._case(key, known.job, known.place)
+                return self._case(known)
             is_answered = known.is_settled and (
                 shape is None
                 or refusal(shape, room) is known.verdict
@@ -115,11 +117,9 @@ class Standing:
                 return known
         return None
 
-    def _case(self, key: JobKey, job: TrainingJob, place: QueuePlace) -> Case:
-        uid = job.metadata.uid or ""
-        pods = self._cluster.pods_by_job.get(key, ())
-        volumes = self._cluster.volumes_of(job)
-        return Case(key, uid, job, place, pods, self._memory.answers.get(uid, NOTHING), volumes)
+    def _case(self, known: QueueEntry) -> Case:
+        """The job with its inputs of now."""
+        return _case(self._cluster, self._memory, known.job, known.place)
 
     def _has_same_volumes(self, known: QueueEntry) -> bool:
         """Whether the volumes of an unchanged job have the same state; a job without any costs nothing."""
@@ -127,27 +127,33 @@ class Standing:
             return True
         return self._cluster.volumes_of(known.job) == known.volumes
 
-    def _in_order(self) -> Iterable[Case]:
-        """All jobs in queue order: the last decision's entry for each unchanged job with the same place."""
-        cluster, last = self._cluster, self._last
-        are_priorities_same = is_same_order(cluster, last.cluster)
-        if are_priorities_same and cluster.jobs is last.cluster.jobs and len(cluster.jobs) == len(last.entries):
-            return last.entries
-        known_of = last.by_key.get
-        found: list[Case] = []
-        is_ordered = are_priorities_same and len(cluster.jobs) == len(last.entries)
-        changed: dict[JobKey, Case] = {}
-        for key, job in cluster.jobs.items():
-            known = known_of(key)
-            if known is not None and known.job is job and are_priorities_same:
-                found.append(known)
-                continue
-            changed[key] = case = self._case(key, job, queue_place(cluster, job))
-            is_ordered = is_ordered and known is not None and known.place == case.place
-            found.append(case)
-        if is_ordered:
-            return [changed.get(known.key, known) for known in last.entries]
-        return sorted(found, key=_place)
+
+def in_order(cluster: Cluster, last: Schedule, memory: Memory) -> Sequence[Case]:
+    """All jobs in queue order: the last decision's entry for each unchanged job with the same place."""
+    are_priorities_same = is_same_order(cluster, last.cluster)
+    if are_priorities_same and cluster.jobs is last.cluster.jobs and len(cluster.jobs) == len(last.entries):
+        return last.entries
+    known_of = last.by_key.get
+    found: list[Case] = []
+    is_ordered = are_priorities_same and len(cluster.jobs) == len(last.entries)
+    changed: dict[JobKey, Case] = {}
+    for key, job in cluster.jobs.items():
+        known = known_of(key)
+        if known is not None and known.job is job and are_priorities_same:
+            found.append(known)
+            continue
+        changed[key] = case = _case(cluster, memory, job, queue_place(cluster, job))
+        is_ordered = is_ordered and known is not None and known.place == case.place
+        found.append(case)
+    if is_ordered:
+        return [changed.get(known.key, known) for known in last.entries]
+    return sorted(found, key=_place)
+
+
+def _case(cluster: Cluster, memory: Memory, job: TrainingJob, place: QueuePlace) -> Case:
+    uid = job.metadata.uid or ""
+    pods = cluster.pods_by_job.get(job.key, ())
+    return Case(job.key, uid, job, place, pods, memory.answers.get(uid, NOTHING), cluster.volumes_of(job))
 
 
 def _place(case: Case) -> QueuePlace:

@@ -20,7 +20,7 @@ from closeknit.lifecycle.writes.answers import Answers
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.earliest import EarliestFit
-from closeknit.scheduling.reservation.expected_ends import EndTerms, ExpectedEnd
+from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, JobTerms
 
 QueuePlace = tuple[int, bool, str, str, str]
 """Sorts as the queue: highest priority first, then age, namespace and name."""
@@ -260,7 +260,7 @@ class Schedule(Mapping[JobKey, Verdict]):
     searches: tuple[RoomSearch, ...] = ()
     """For the room of the first jobs that wait for some."""
     behind: Mapping[BehindKey, WaitBehind] = field(default_factory=dict)
-    terms: Mapping[JobKey, EndTerms] = field(default_factory=dict)
+    terms: JobTerms = JobTerms()  # noqa: RUF009 - immutable
     """What jobs say of their ends; none where nobody waited for room."""
     renewed_at: datetime | None = None
     """When old words were last renewed."""
