@@ -52,7 +52,7 @@ def schedule(
     questions = Questions(last, tables, QuestionBudget(last.came_to, are_bounded=memory.is_rationed))
     crowd, probation = Crowd(cluster), Probation(cluster, memory, now)
     queue = in_order(cluster, last, memory)
-    preemptions = Preemptions(cluster, last, now, queue, are_bounded=memory.is_rationed)
+    preemptions = Preemptions(queue, last, now, are_bounded=memory.is_rationed)
     backfill = Backfill(last, tables, now)
     templates = template_memory(cluster, last)
     walk = Walk(
@@ -70,12 +70,11 @@ def schedule(
     )
     scene = last.scene if is_quiet else cluster
     standing = Standing(
-        cluster,
+        queue,
         memory,
         now,
         questions,
         (backfill, preemptions),
-        queue,
         scene=scene,
         is_crowded=crowd.is_behind,
         beyond=templates.beyond,

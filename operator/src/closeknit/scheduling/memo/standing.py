@@ -1,6 +1,6 @@
 """Verdicts of the last decision that stand: their inputs, and placement's answer, have not changed."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -17,6 +17,7 @@ from closeknit.scheduling.queue.entries import (
     NOT_ASKED,
     UNREAD,
     Case,
+    JobQueue,
     Outcome,
     QueueEntry,
     QueuePlace,
@@ -36,19 +37,18 @@ class Standing:
 
     def __init__(
         self,
-        cluster: Cluster,
+        queue: JobQueue,
         memory: Memory,
         now: datetime,
         questions: Questions,
         rooms: tuple[Backfill, Preemptions],
-        queue: Iterable[Case],
         *,
         scene: Cluster,
         is_crowded: Callable[[TrainingJob], bool],
         beyond: Mapping[JobKey, str],
     ) -> None:
-        """`rooms`: what is kept for a job, and what others make for one. `queue`: `in_order`. `beyond`: `TemplateMemory.beyond` of now."""
-        self._cluster = cluster
+        """`rooms`: what is kept for a job, and what others make for one. `beyond`: `TemplateMemory.beyond` of now."""
+        self._cluster = cluster = queue.cluster
         self._memory = memory
         self._now = now
         self._questions = questions
@@ -65,7 +65,7 @@ class Standing:
         changed = () if beyond is before else (*beyond, *before)
         self._moved = frozenset(key for key in changed if beyond.get(key) != before.get(key))
         """Jobs whose templates came to be kept, or are no longer, or of which other words are told for that."""
-        self._queue = iter(queue)
+        self._queue = iter(queue.cases)
 
     def next_case(self, room: Room, passed: list[QueueEntry]) -> Case | None:
         """The next job to decide in this room; None without any. Earlier jobs, whose verdicts stand, are added to
@@ -128,11 +128,11 @@ class Standing:
         return self._cluster.volumes_of(known.job) == known.volumes
 
 
-def in_order(cluster: Cluster, last: Schedule, memory: Memory) -> Sequence[Case]:
-    """All jobs in queue order: the last decision's entry for each unchanged job with the same place."""
+def in_order(cluster: Cluster, last: Schedule, memory: Memory) -> JobQueue:
+    """The jobs with their inputs of now."""
     are_priorities_same = is_same_order(cluster, last.cluster)
     if are_priorities_same and cluster.jobs is last.cluster.jobs and len(cluster.jobs) == len(last.entries):
-        return last.entries
+        return JobQueue(cluster, last.entries)
     known_of = last.by_key.get
     found: list[Case] = []
     is_ordered = are_priorities_same and len(cluster.jobs) == len(last.entries)
@@ -146,8 +146,8 @@ def in_order(cluster: Cluster, last: Schedule, memory: Memory) -> Sequence[Case]
         is_ordered = is_ordered and known is not None and known.place == case.place
         found.append(case)
     if is_ordered:
-        return [changed.get(known.key, known) for known in last.entries]
-    return sorted(found, key=_place)
+        return JobQueue(cluster, [changed.get(known.key, known) for known in last.entries])
+    return JobQueue(cluster, sorted(found, key=_place))
 
 
 def _case(cluster: Cluster, memory: Memory, job: TrainingJob, place: QueuePlace) -> Case:

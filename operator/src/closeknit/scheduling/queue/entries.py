@@ -211,6 +211,21 @@ class WaitBehind:
     wait: Wait
 
 
+class JobQueue(NamedTuple):
+    """All jobs of a cluster in queue order."""
+
+    cluster: Cluster
+    cases: Sequence[Case]
+    """The last decision's entry for each unchanged job with the same place."""
+
+    @property
+    def has_one_priority(self) -> bool:
+        """Whether no job stands before another by its priority; the first has the highest."""
+        if not self.cases:
+            return True
+        return self.cluster.priority(self.cases[0].job) == self.cluster.priority(self.cases[-1].job)
+
+
 class Weighed(NamedTuple):
     """A job, and the memory of its templates while it waits."""
 
