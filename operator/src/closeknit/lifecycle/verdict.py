@@ -92,6 +92,14 @@ class Evict:
 
 
 @dataclass(frozen=True, slots=True)
+class EvictByKueue:
+    """Kueue takes its quota back: its attempt ends."""
+
+    booking: Booking
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """It holds nothing, or must give up what it holds."""
 
@@ -119,7 +127,7 @@ class Reserve(Wait):
     reservation: Reservation
 
 
-Verdict = Keep | Book | Hold | Await | Evict | Wait | Reserve
+Verdict = Keep | Book | Hold | Await | Evict | EvictByKueue | Wait | Reserve
 """What `schedule` says of a job, and `follow` brings its objects to.
 
 To come, each as a class beside these: Shrink and Grow (an elastic gang gives some of its ranks, or takes some more).

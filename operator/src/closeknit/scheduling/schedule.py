@@ -8,6 +8,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.mistake import OwnMistake, guarded
 from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
 from closeknit.placement.gang.cache import Tables
+from closeknit.scheduling.kueue.queued import queued
 from closeknit.scheduling.memo.backfill import Backfill
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.question_budget import QuestionBudget
@@ -30,9 +31,9 @@ from closeknit.scheduling.queue.entries import UNREAD, Case, Outcome, QueueEntry
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.victims.preemptions import Preemptions
 
-POLICIES: tuple[Policy, ...] = (readable, gated, evicted, awaiting, replaced, held, put_aside, preempt)
+POLICIES: tuple[Policy, ...] = (readable, gated, queued, evicted, awaiting, replaced, held, put_aside, preempt)
 """In this order: the first that has a verdict on a job decides. The last one always has."""
-WITHOUT_PREEMPTION: tuple[Policy, ...] = (readable, gated, replaced, held, put_aside, admit)
+WITHOUT_PREEMPTION: tuple[Policy, ...] = (readable, gated, queued, replaced, held, put_aside, admit)
 """The same where nobody ends for another: a replay has no Pods that could."""
 
 

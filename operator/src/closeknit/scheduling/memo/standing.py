@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from closeknit.api.names import JobKey
+from closeknit.api.names import QUEUE_LABEL, JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.job_volumes import NO_VOLUMES
@@ -58,6 +58,7 @@ class Standing:
         self._scene = scene
         has_last = memory.schedule is not None
         self._are_volumes_same = has_last and cluster.has_volumes_like(last.cluster)
+        self._are_workloads_same = has_last and cluster.has_workloads_like(last.cluster)
         self._are_pods_same = has_last and cluster.pods is last.cluster.pods
         # What is free for one job alone rests on its claims, too, and the size of its Pods on all of their nodes.
         self._are_views_same = cluster.nodes is last.cluster.nodes and cluster.claims is last.cluster.claims
@@ -74,6 +75,7 @@ class Standing:
         answers_of, pods_of = self._memory.answers.get, self._cluster.pods_by_job.get
         busy, put_aside, now = self._memory.busy, self._memory.put_aside, self._now
         are_same, volumes_are_same, giving_way = self._are_pods_same, self._are_volumes_same, self._last.giving_way
+        workloads_are_same = self._are_workloads_same
         has_freed, moved = room.freed is not self._scene, self._moved
         backfill, refusal, known_wait = self._backfill, self._questions.refusal, self._backfill.known_wait
         preemptions = self._preemptions
@@ -98,6 +100,7 @@ class Standing:
                 and not (moved and key in moved)
                 and (shape not in giving_way or self._is_crowded(known.job))
                 and (volumes_are_same or self._has_same_volumes(known))
+                and (workloads_are_same or self._has_same_workload(known))
                 and (are_same or (pods := pods_of(key, ())) is known.pods or pods == known.pods)
             )
             if not is_same or (awaited and key in awaited):
@@ -127,6 +130,15 @@ class Standing:
             return True
         return self._cluster.volumes_of(known.job) == known.volumes
 
+    def _has_same_workload(self, known: QueueEntry) -> bool:
+        """Whether Kueue and autoscalers say the same of an unchanged job. What Kueue says of a job without a Workload
+        rests on what is served, and on its classes."""
+        if self._cluster.capacity_of(known.job) is not known.capacity:
+            return False
+        if QUEUE_LABEL not in known.job.metadata.labels and known.workload is None:
+            return True
+        return known.workload is not None and self._cluster.workload_of(known.job) is known.workload
+
 
 def in_order(cluster: Cluster, last: Schedule, memory: Memory) -> JobQueue:
     """The jobs with their inputs of now."""
@@ -153,7 +165,8 @@ def in_order(cluster: Cluster, last: Schedule, memory: Memory) -> JobQueue:
 def _case(cluster: Cluster, memory: Memory, job: TrainingJob, place: QueuePlace) -> Case:
     uid = job.metadata.uid or ""
     pods = cluster.pods_by_job.get(job.key, ())
-    return Case(job.key, uid, job, place, pods, memory.answers.get(uid, NOTHING), cluster.volumes_of(job))
+    answers, volumes = memory.answers.get(uid, NOTHING), cluster.volumes_of(job)
+    return Case(job.key, uid, job, place, pods, answers, volumes, cluster.workload_of(job), cluster.capacity_of(job))
 
 
 def _place(case: Case) -> QueuePlace:
@@ -180,6 +193,8 @@ def noted(case: Case, outcome: Outcome) -> QueueEntry:
         case.pods,
         case.answers,
         case.volumes,
+        case.workload,
+        case.capacity,
         outcome.verdict,
         outcome.shape,
         outcome.until,

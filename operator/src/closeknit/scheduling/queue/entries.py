@@ -12,8 +12,10 @@ from typing import NamedTuple
 from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.booking import Booking
+from closeknit.cluster.capacity.provisioning import ProvisioningRequest
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.job_volumes import Volumes
+from closeknit.cluster.kueue.workload import Workload
 from closeknit.cluster.pods.pod import Pod
 from closeknit.lifecycle.verdict import Book, Refusal, Reservation, Verdict, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import Answers
@@ -71,6 +73,10 @@ class Case:
     answers: Answers
     volumes: Volumes
     """The state of its volumes."""
+    workload: Workload | None
+    """Its own Workload, of Kueue."""
+    capacity: ProvisioningRequest | None
+    """What is asked of an autoscaler for it."""
 
     @property
     def known(self) -> "QueueEntry | None":
@@ -117,6 +123,8 @@ class QueueEntry(Case):
             and self.pods is other.pods
             and self.answers is other.answers
             and self.volumes is other.volumes
+            and self.workload is other.workload
+            and self.capacity is other.capacity
             and self.verdict == other.verdict
             and self.shape is other.shape
             and self.until == other.until
