@@ -225,6 +225,8 @@ class EndReason(StrEnum):
     NODE_REFUSED = "NodeRefused"
     DISRUPTED = "Disrupted"
     PREEMPTED = "Preempted"
+    SHRUNK = "Shrunk"
+    GROWN = "Grown"
     NODE_LOST = "NodeLost"
     GPU_LOST = "GPULost"
     GPU_UNHEALTHY = "GPUUnhealthy"
@@ -276,6 +278,7 @@ class ConditionReason(StrEnum):
     HANGS = "Hangs"
     STALL_UNSEEN = "StallUnseen"
     RESTARTS_IN_NEW_PODS = "RestartsInNewPods"
+    FEWER_GPUS = "FewerGPUs"
     AS_PLANNED = "AsPlanned"
 
 
@@ -300,6 +303,7 @@ class EventAction(StrEnum):
     RESTART = "Restart"
     SUSPEND = "Suspend"
     PREEMPT = "Preempt"
+    RESIZE = "Resize"
     FINISH = "Finish"
     EXCLUDE = "Exclude"
 

@@ -266,7 +266,8 @@ def placed(subject: Subject, booked: PlacementStatus, harm: str | None = None) -
     predicted = "" if bandwidth is None else f", {bandwidth:g} GB/s predicted"
     bad = [f"{each.words}, and nothing else had room" for each in lemons_of(booked, subject.cluster, subject.now)[:1]]
     warnings = [words for words in (harm, unknown_preference(subject.job.spec, subject.cluster), *bad) if words]
-    note = "; ".join((f"{asked} on {names([node.name for node in nodes])}{predicted}", *warnings))
+    few = "" if booked.gpus is None else f" of the {subject.job.spec.gpus} that it asks for"
+    note = "; ".join((f"{asked}{few} on {names([node.name for node in nodes])}{predicted}", *warnings))
     return subject.notice(EventReason.PLACED, note, action=EventAction.PLACE, warning=bool(warnings))
 
 
@@ -303,8 +304,10 @@ def booked_share(share: Share) -> BookingShare:
 
 def _placement_status(job: TrainingJob, placement: Placement) -> PlacementStatus:
     told = encoded(_shares(job, placement))
+    gpus = sum(len(share.gpus) for share in placement.shares)
     return PlacementStatus(
         node_count=len(placement.shares),
+        gpus=gpus if gpus < job.spec.gpus else None,
         nodes=told.nodes,
         packed=told.packed,
         parameter_servers=told.parameter_servers,

@@ -16,6 +16,7 @@ from closeknit.lifecycle.attempt.remains import Remains, remains
 from closeknit.lifecycle.attempt.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.awaited_room import await_room
 from closeknit.lifecycle.book import book
+from closeknit.lifecycle.elastic.resize import grow, shrink
 from closeknit.lifecycle.eviction import evict
 from closeknit.lifecycle.health.ending import abandoned, over, succeeded
 from closeknit.lifecycle.reserved_words import estimated_start, expectation
@@ -33,11 +34,13 @@ from closeknit.lifecycle.verdict import (
     Await,
     Book,
     Evict,
+    Grow,
     Hold,
     Keep,
     Refusal,
     Reservation,
     Reserve,
+    Shrink,
     Verdict,
     Wait,
     WaitCause,
@@ -57,9 +60,11 @@ def follow(
     due = None if isinstance(verdict, Wait) and verdict.refusal.cause in _NOT_DUE else deadline(job)
     is_late = due is not None and due <= now
     match verdict:
-        case Keep(booking, is_fit):
+        case Keep(booking, is_fit, room):
             attempt = Attempt(subject, booking)
             plan = _too_late(subject) if is_late and not attempt.is_over else tend(attempt, is_fit=is_fit)
+            if room is not None and not plan.writes:
+                plan = subject.plan(statuses.roomy(job, now, room), wake_after_s=plan.wake_after_s)
         case _ if is_late:
             plan = _too_late(subject)
         case Book(placement):
@@ -70,6 +75,10 @@ def follow(
             plan = await_room(subject, awaits, message, placement)
         case Evict(held, by):
             plan = evict(Attempt(subject, held), by)
+        case Grow(held, placement):
+            plan = grow(Attempt(subject, held), placement)
+        case Shrink(held, placement, by):
+            plan = shrink(Attempt(subject, held), placement, by)
         case Reserve(refusal, reservation):
             plan = _wait(subject, refusal, reservation)
         case Wait(refusal):

@@ -8,6 +8,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.mistake import OwnMistake, guarded
 from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
 from closeknit.placement.gang.cache import Tables
+from closeknit.scheduling.elastic.growth import Growth
 from closeknit.scheduling.memo.backfill import Backfill
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.question_budget import QuestionBudget
@@ -28,11 +29,23 @@ from closeknit.scheduling.preemption.awaiting import awaiting, evicted
 from closeknit.scheduling.preemption.preempt import preempt
 from closeknit.scheduling.queue.entries import UNREAD, Case, Outcome, QueueEntry, Schedule, is_same_scene
 from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.resizing.fewer_gpus import or_with_fewer
+from closeknit.scheduling.resizing.grow import grown
 from closeknit.scheduling.victims.preemptions import Preemptions
 
-POLICIES: tuple[Policy, ...] = (readable, gated, evicted, awaiting, replaced, held, put_aside, preempt)
+POLICIES: tuple[Policy, ...] = (
+    readable,
+    gated,
+    evicted,
+    awaiting,
+    replaced,
+    grown,
+    held,
+    put_aside,
+    or_with_fewer(preempt),
+)
 """In this order: the first that has a verdict on a job decides. The last one always has."""
-WITHOUT_PREEMPTION: tuple[Policy, ...] = (readable, gated, replaced, held, put_aside, admit)
+WITHOUT_PREEMPTION: tuple[Policy, ...] = (readable, gated, replaced, held, put_aside, or_with_fewer(admit))
 """The same where nobody ends for another: a replay has no Pods that could."""
 
 
@@ -65,6 +78,7 @@ def schedule(
         lemons=LastNodes(cluster, now),
         preemptions=preemptions,
         backfill=backfill,
+        growth=Growth(cluster, questions.could_place),
         beyond=templates.beyond,
     )
     scene = last.scene if is_quiet else cluster

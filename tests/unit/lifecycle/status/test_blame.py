@@ -14,6 +14,8 @@ OF_THE_USER = {
     EndReason.RESTART_LIMIT_EXCEEDED,
     EndReason.NO_PROGRESS,
     EndReason.PREEMPTED,  # of another job
+    EndReason.SHRUNK,
+    EndReason.GROWN,
 }
 
 

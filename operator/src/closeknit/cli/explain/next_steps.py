@@ -62,6 +62,8 @@ ENDED: Mapping[str, str] = {
     EndReason.NODE_REFUSED: _GOES_ON,
     EndReason.DISRUPTED: _GOES_ON,
     EndReason.PREEMPTED: "nothing: it starts again by itself as soon as there is room",
+    EndReason.SHRUNK: _GOES_ON,
+    EndReason.GROWN: _GOES_ON,
     EndReason.NODE_LOST: _GOES_ON,
     EndReason.GPU_LOST: _GOES_ON,
     EndReason.GPU_UNHEALTHY: _GOES_ON,
@@ -100,6 +102,7 @@ TOLD: Mapping[str, str] = {
     ConditionReason.HANGS: "look at the rank that the message names, or set restart.onHang: Restart",
     ConditionReason.STALL_UNSEEN: "have an administrator give the operator an image for the sidecar",
     ConditionReason.RESTARTS_IN_NEW_PODS: _BY_MESSAGE,
+    ConditionReason.FEWER_GPUS: "nothing: it grows by itself once there has been room for a while",
     ConditionReason.STARTING: "",
     ConditionReason.RESTARTING: "",
 }
