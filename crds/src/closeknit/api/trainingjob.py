@@ -486,7 +486,9 @@ class TrainingJobSpec(Wire):
     restart: Restart | None = None
     """When a failed job starts again. Default: its first failure of its own ends it."""
     defragment: Defragment = Defragment.NEVER
-    """Never, OnRestart or Planned: when the job may be moved to gather free GPUs. Default Never."""
+    """Never, OnRestart or Planned: when the job may be moved to gather free GPUs. OnRestart: where it starts again in
+    new Pods anyway, and a node or a domain of a level is free as a whole by that. Planned is not built yet. Default
+    Never."""
     preflight: Preflight = Preflight.NEVER
     """Never, Warn or Enforce: a short all-reduce on the chosen GPUs before the trainer starts. Default Never."""
     suspend: bool = False

@@ -67,8 +67,8 @@ def follow(
                 plan = subject.plan(statuses.roomy(job, now, room), wake_after_s=plan.wake_after_s)
         case _ if is_late:
             plan = _too_late(subject)
-        case Book(placement):
-            plan = book(subject, placement)
+        case Book(placement, why):
+            plan = book(subject, placement, why)
         case Hold(shares, message):
             plan = _hold(subject, shares, message)
         case Await(awaits, message, placement):

@@ -64,6 +64,8 @@ class Book:
     """It gets these GPUs."""
 
     placement: Placement
+    why: str = ""
+    """Why it leaves those that it has; empty of one that has none."""
 
 
 @dataclass(frozen=True, slots=True)

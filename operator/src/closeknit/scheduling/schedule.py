@@ -16,6 +16,7 @@ from closeknit.scheduling.memo.questions import Questions
 from closeknit.scheduling.memo.refusal_words import AGAIN, renewed
 from closeknit.scheduling.memo.standing import Standing, noted
 from closeknit.scheduling.memo.template_memory import template_memory
+from closeknit.scheduling.moving.on_restart import moved
 from closeknit.scheduling.policy.admit import admit
 from closeknit.scheduling.policy.crowd import Crowd
 from closeknit.scheduling.policy.gates import gated, put_aside, readable
@@ -39,6 +40,7 @@ POLICIES: tuple[Policy, ...] = (
     evicted,
     awaiting,
     replaced,
+    moved,
     grown,
     held,
     put_aside,

@@ -132,7 +132,7 @@ def test_a_new_field_of_the_spec_is_built_or_refused() -> None:
     [
         pytest.param(
             {"defragment": "Planned"},
-            "not built yet: spec.defragment; remove it or leave the default",
+            "not built yet: spec.defragment: Planned; remove it or leave the default",
             id="one field",
         ),
     ],

@@ -13,7 +13,7 @@ class _Field:
 
 
 # In the order of the spec; a field that gets built leaves this table.
-_NOT_BUILT = (_Field("defragment", lambda spec: spec.defragment is not Defragment.NEVER),)
+_NOT_BUILT = (_Field("defragment: Planned", lambda spec: spec.defragment is Defragment.PLANNED),)
 
 _WITH_SERVERS = (Framework.TENSORFLOW, Framework.CUSTOM)
 
