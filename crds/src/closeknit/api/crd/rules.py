@@ -21,6 +21,7 @@ from closeknit.api.clustertopology import (
 )
 from closeknit.api.names import MIG_RESOURCE_PREFIX
 from closeknit.api.trainingjob import (
+    BREAKS_GROUPS_MESSAGE,
     EGRESS_MESSAGE,
     JOB_NAME_MAX_LENGTH,
     JOB_NAME_MESSAGE,
@@ -137,6 +138,14 @@ _NUMBERS: Final = (
     Rule(
         "!has(self.elastic) || self.elastic.minGPUs <= self.gpus",
         "elastic.minGPUs must not exceed gpus",
+        ".elastic.minGPUs",
+    ),
+    Rule(
+        "!has(self.elastic) || ("
+        f"self.elastic.minGPUs % ({_DEGREE['tensor']} * {_DEGREE['context']} * {_DEGREE['pipeline']}) == 0 && "
+        f"(self.elastic.minGPUs / ({_DEGREE['tensor']} * {_DEGREE['pipeline']})) % {_DEGREE['expert']} == 0 && "
+        "self.elastic.minGPUs % self.?topology.?gpusPerNode.orValue(1) == 0)",
+        BREAKS_GROUPS_MESSAGE,
         ".elastic.minGPUs",
     ),
     Rule(
