@@ -233,6 +233,8 @@ class EndReason(StrEnum):
     DISRUPTED = "Disrupted"
     PREEMPTED = "Preempted"
     EVICTED_BY_KUEUE = "EvictedByKueue"
+    SHRUNK = "Shrunk"
+    GROWN = "Grown"
     NODE_LOST = "NodeLost"
     GPU_LOST = "GPULost"
     GPU_UNHEALTHY = "GPUUnhealthy"
@@ -284,6 +286,7 @@ class ConditionReason(StrEnum):
     HANGS = "Hangs"
     STALL_UNSEEN = "StallUnseen"
     RESTARTS_IN_NEW_PODS = "RestartsInNewPods"
+    FEWER_GPUS = "FewerGPUs"
     AS_PLANNED = "AsPlanned"
 
 
@@ -308,6 +311,7 @@ class EventAction(StrEnum):
     RESTART = "Restart"
     SUSPEND = "Suspend"
     PREEMPT = "Preempt"
+    RESIZE = "Resize"
     FINISH = "Finish"
     EXCLUDE = "Exclude"
 

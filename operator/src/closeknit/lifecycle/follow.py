@@ -17,6 +17,7 @@ from closeknit.lifecycle.attempt.subject import Subject, deletions, empty, secon
 from closeknit.lifecycle.awaited_room import await_room
 from closeknit.lifecycle.book import book
 from closeknit.lifecycle.capacity_words import capacity_words
+from closeknit.lifecycle.elastic.resize import grow, shrink
 from closeknit.lifecycle.eviction import evict, evict_by_kueue
 from closeknit.lifecycle.health.ending import abandoned, over, succeeded
 from closeknit.lifecycle.reserved_words import estimated_start, expectation
@@ -35,11 +36,13 @@ from closeknit.lifecycle.verdict import (
     Book,
     Evict,
     EvictByKueue,
+    Grow,
     Hold,
     Keep,
     Refusal,
     Reservation,
     Reserve,
+    Shrink,
     Verdict,
     Wait,
     WaitCause,
@@ -59,13 +62,15 @@ def follow(
     due = None if isinstance(verdict, Wait) and verdict.refusal.cause in _NOT_DUE else deadline(job)
     is_late = due is not None and due <= now
     match verdict:
-        case Keep(booking, is_fit):
+        case Keep(booking, is_fit, room):
             attempt = Attempt(subject, booking)
             plan = _too_late(subject) if is_late and not attempt.is_over else tend(attempt, is_fit=is_fit)
+            if room is not None and not plan.writes:
+                plan = subject.plan(statuses.roomy(job, now, room), wake_after_s=plan.wake_after_s)
         case _ if is_late:
             plan = _too_late(subject)
-        case Book(placement):
-            plan = book(subject, placement)
+        case Book(placement, why):
+            plan = book(subject, placement, why)
         case Hold(shares, message):
             plan = _hold(subject, shares, message)
         case Await(awaits, message, placement):
@@ -74,6 +79,10 @@ def follow(
             plan = evict(Attempt(subject, held), by)
         case EvictByKueue(held, message):
             plan = evict_by_kueue(Attempt(subject, held), message)
+        case Grow(held, placement):
+            plan = grow(Attempt(subject, held), placement)
+        case Shrink(held, placement, by):
+            plan = shrink(Attempt(subject, held), placement, by)
         case Reserve(refusal, reservation):
             plan = _wait(subject, refusal, reservation)
         case Wait(refusal):

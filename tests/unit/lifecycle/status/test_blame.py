@@ -15,6 +15,8 @@ OF_THE_USER = {
     EndReason.NO_PROGRESS,
     EndReason.PREEMPTED,  # of another job
     EndReason.EVICTED_BY_KUEUE,  # of a queue
+    EndReason.SHRUNK,
+    EndReason.GROWN,
 }
 
 

@@ -74,6 +74,7 @@ def _where(job: ToldJob) -> Where | None:
         return None
     return Where(
         nodes=placed.node_count,
+        gpus_held=placed.gpus,
         levels=dict(placed.levels or {}),
         predicted_bus_bandwidth_gb_s=placed.predicted_bus_bandwidth_gb_s,
         ideal_bus_bandwidth_gb_s=placed.ideal_bus_bandwidth_gb_s,

@@ -66,6 +66,8 @@ ENDED: Mapping[str, str] = {
     EndReason.DISRUPTED: _GOES_ON,
     EndReason.EVICTED_BY_KUEUE: "nothing: it starts again by itself once Kueue admits it (kubectl get workloads)",
     EndReason.PREEMPTED: "nothing: it starts again by itself as soon as there is room",
+    EndReason.SHRUNK: _GOES_ON,
+    EndReason.GROWN: _GOES_ON,
     EndReason.NODE_LOST: _GOES_ON,
     EndReason.GPU_LOST: _GOES_ON,
     EndReason.GPU_UNHEALTHY: _GOES_ON,
@@ -104,6 +106,7 @@ TOLD: Mapping[str, str] = {
     ConditionReason.HANGS: "look at the rank that the message names, or set restart.onHang: Restart",
     ConditionReason.STALL_UNSEEN: "have an administrator give the operator an image for the sidecar",
     ConditionReason.RESTARTS_IN_NEW_PODS: _BY_MESSAGE,
+    ConditionReason.FEWER_GPUS: "nothing: it grows by itself once there has been room for a while",
     ConditionReason.STARTING: "",
     ConditionReason.RESTARTING: "",
 }

@@ -1,6 +1,6 @@
 """Verdicts of the last decision that stand: their inputs, and placement's answer, have not changed."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -17,9 +17,11 @@ from closeknit.scheduling.queue.entries import (
     NOT_ASKED,
     UNREAD,
     Case,
+    JobQueue,
     Outcome,
     QueueEntry,
     QueuePlace,
+    Schedule,
     is_same_order,
     queue_place,
 )
@@ -35,7 +37,7 @@ class Standing:
 
     def __init__(
         self,
-        cluster: Cluster,
+        queue: JobQueue,
         memory: Memory,
         now: datetime,
         questions: Questions,
@@ -46,7 +48,7 @@ class Standing:
         beyond: Mapping[JobKey, str],
     ) -> None:
         """`rooms`: what is kept for a job, and what others make for one. `beyond`: `TemplateMemory.beyond` of now."""
-        self._cluster = cluster
+        self._cluster = cluster = queue.cluster
         self._memory = memory
         self._now = now
         self._questions = questions
@@ -64,7 +66,7 @@ class Standing:
         changed = () if beyond is before else (*beyond, *before)
         self._moved = frozenset(key for key in changed if beyond.get(key) != before.get(key))
         """Jobs whose templates came to be kept, or are no longer, or of which other words are told for that."""
-        self._queue = iter(self._in_order())
+        self._queue = iter(queue.cases)
 
     def next_case(self, room: Room, passed: list[QueueEntry]) -> Case | None:
         """The next job to decide in this room; None without any. Earlier jobs, whose verdicts stand, are added to
@@ -84,7 +86,7 @@ class Standing:
             key, shape = known.key, known.shape
             answers = answers_of(known.uid, NOTHING)
             if has_freed and isinstance(known.verdict, Keep) and room.cluster.booking_of(key) is None:
-                return self._case(key, known.job, known.place)  # a job before it was given what this one held
+                return self._case(known)  # a job before it was given what this one held
             is_busy = bool(busy) and key in busy and key not in put_aside
             if is_busy and answers is known.answers and isinstance(known.verdict, Keep) and known.verdict.is_fit:
                 pods = known.pods if are_same else pods_of(key, ())
@@ -102,7 +104,7 @@ class Standing:
                 and (are_same or (pods := pods_of(key, ())) is known.pods or pods == known.pods)
             )
             if not is_same or (awaited and key in awaited):
-                return self._case(key, known.job, known.place)
+                return self._case(known)
             is_answered = known.is_settled and (
                 shape is None
                 or refusal(shape, room) is known.verdict
@@ -118,12 +120,9 @@ class Standing:
                 return known
         return None
 
-    def _case(self, key: JobKey, job: TrainingJob, place: QueuePlace) -> Case:
-        uid = job.metadata.uid or ""
-        pods = self._cluster.pods_by_job.get(key, ())
-        volumes = self._cluster.volumes_of(job)
-        answers, cluster = self._memory.answers.get(uid, NOTHING), self._cluster
-        return Case(key, uid, job, place, pods, answers, volumes, cluster.workload_of(job), cluster.capacity_of(job))
+    def _case(self, known: QueueEntry) -> Case:
+        """The job with its inputs of now."""
+        return _case(self._cluster, self._memory, known.job, known.place)
 
     def _has_same_volumes(self, known: QueueEntry) -> bool:
         """Whether the volumes of an unchanged job have the same state; a job without any costs nothing."""
@@ -140,27 +139,34 @@ class Standing:
             return True
         return known.workload is not None and self._cluster.workload_of(known.job) is known.workload
 
-    def _in_order(self) -> Iterable[Case]:
-        """All jobs in queue order: the last decision's entry for each unchanged job with the same place."""
-        cluster, last = self._cluster, self._last
-        are_priorities_same = is_same_order(cluster, last.cluster)
-        if are_priorities_same and cluster.jobs is last.cluster.jobs and len(cluster.jobs) == len(last.entries):
-            return last.entries
-        known_of = last.by_key.get
-        found: list[Case] = []
-        is_ordered = are_priorities_same and len(cluster.jobs) == len(last.entries)
-        changed: dict[JobKey, Case] = {}
-        for key, job in cluster.jobs.items():
-            known = known_of(key)
-            if known is not None and known.job is job and are_priorities_same:
-                found.append(known)
-                continue
-            changed[key] = case = self._case(key, job, queue_place(cluster, job))
-            is_ordered = is_ordered and known is not None and known.place == case.place
-            found.append(case)
-        if is_ordered:
-            return [changed.get(known.key, known) for known in last.entries]
-        return sorted(found, key=_place)
+
+def in_order(cluster: Cluster, last: Schedule, memory: Memory) -> JobQueue:
+    """The jobs with their inputs of now."""
+    are_priorities_same = is_same_order(cluster, last.cluster)
+    if are_priorities_same and cluster.jobs is last.cluster.jobs and len(cluster.jobs) == len(last.entries):
+        return JobQueue(cluster, last.entries)
+    known_of = last.by_key.get
+    found: list[Case] = []
+    is_ordered = are_priorities_same and len(cluster.jobs) == len(last.entries)
+    changed: dict[JobKey, Case] = {}
+    for key, job in cluster.jobs.items():
+        known = known_of(key)
+        if known is not None and known.job is job and are_priorities_same:
+            found.append(known)
+            continue
+        changed[key] = case = _case(cluster, memory, job, queue_place(cluster, job))
+        is_ordered = is_ordered and known is not None and known.place == case.place
+        found.append(case)
+    if is_ordered:
+        return JobQueue(cluster, [changed.get(known.key, known) for known in last.entries])
+    return JobQueue(cluster, sorted(found, key=_place))
+
+
+def _case(cluster: Cluster, memory: Memory, job: TrainingJob, place: QueuePlace) -> Case:
+    uid = job.metadata.uid or ""
+    pods = cluster.pods_by_job.get(job.key, ())
+    answers, volumes = memory.answers.get(uid, NOTHING), cluster.volumes_of(job)
+    return Case(job.key, uid, job, place, pods, answers, volumes, cluster.workload_of(job), cluster.capacity_of(job))
 
 
 def _place(case: Case) -> QueuePlace:
