@@ -16,8 +16,7 @@ from closeknit.lifecycle.attempt.remains import Remains, remains
 from closeknit.lifecycle.attempt.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.awaited_room import await_room
 from closeknit.lifecycle.book import book
-from closeknit.lifecycle.elastic.resize import grow, shrink
-from closeknit.lifecycle.eviction import evict, evict_by_kueue
+from closeknit.lifecycle.eviction import evict, evict_by_kueue, grow, shrink
 from closeknit.lifecycle.health.ending import abandoned, over, succeeded
 from closeknit.lifecycle.reserved_words import estimated_start, expectation
 from closeknit.lifecycle.status import statuses

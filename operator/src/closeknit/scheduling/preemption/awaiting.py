@@ -76,7 +76,8 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
         )
     if found is None and room.cluster.may_preempt(job):  # its place is no more, and what the others leave is not enough
         others = victims(free, room.cluster.priority(job), now)
-        made = made_room(case, asked, away, soon, [each for each in others if each.awaited not in stay], walk)
+        asked_already = {each.job for each in stay}  # one of them may go on with fewer GPUs
+        made = made_room(case, asked, away, soon, [each for each in others if each.key not in asked_already], walk)
         if made is not None:
             found, stay = made.placement, (*stay, *(victim.awaited for victim in made.victims))
     if found is None or not stay or len(stay) > MAX_AWAITED:
