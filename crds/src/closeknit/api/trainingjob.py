@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import lru_cache
 from math import lcm
-from typing import Annotated, Any, ClassVar, TypeVar, final
+from typing import Annotated, Any, ClassVar, Final, TypeVar, final
 
 import msgspec
 from pydantic import Field, GetCoreSchemaHandler, StringConstraints, model_validator
@@ -450,6 +450,10 @@ class Restart(Wire):
         if self.limit == 0 and self.on_hang is OnHang.RESTART:
             return "limit", NO_LIMIT_FOR_HANGS_MESSAGE
         return None
+
+
+# Everything else of a spec is immutable once its job was booked, fields of later versions included.
+MUTABLE: Final = frozenset({"suspend", "priorityClassName", "queue", "elastic", "ttlSecondsAfterFinished"})
 
 
 class TrainingJobSpec(Wire):

@@ -17,6 +17,8 @@ from closeknit.controller.process import Process
 from closeknit.kube.errors import LoginError
 from closeknit.kube.http.http_api import HttpApi
 from closeknit.kube.lease import SENT_WITHIN_S
+from closeknit.lifecycle.capacity.capacity_news import NEVER, CapacityPolicy
+from closeknit.lifecycle.capacity.gang_shape import NodeGroup, node_groups
 from closeknit.lifecycle.device_taints import DeviceTaints
 from closeknit.runtime import logs
 from closeknit.runtime.access import Access
@@ -71,6 +73,7 @@ async def _run(options: argparse.Namespace) -> None:
             election,
             sidecar_image=options.sidecar_image,
             device_taints=DeviceTaints(options.device_taints),
+            capacity=CapacityPolicy(options.provisioning_class, options.node_groups),
             rank_info_limit=options.rank_info_limit,
             certificate=certificate,
         )
@@ -120,6 +123,21 @@ def _parser() -> argparse.ArgumentParser:
         "NoSchedule; default %(default)s",
     )
     parser.add_argument(
+        "--provisioning-class",
+        default=NEVER,
+        metavar="CLASS",
+        help="the class of ProvisioningRequest by which jobs that wait for nodes ask for them, unless a job's "
+        "annotation says another; default %(default)s",
+    )
+    parser.add_argument(
+        "--node-groups",
+        type=_node_groups,
+        default=(),
+        metavar="JSON",
+        help="node groups of which no node may be there, a list of {name, gpus, product, labels}: jobs that they could "
+        "hold ask for nodes, too",
+    )
+    parser.add_argument(
         "--rank-info-limit",
         type=_count,
         default=LIMIT,
@@ -140,6 +158,13 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 9):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of ranks, such as {LIMIT}, or 0 for none")
     return int(text)
+
+
+def _node_groups(text: str) -> tuple[NodeGroup, ...]:
+    try:
+        return node_groups(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"no list of node groups: {error}") from None
 
 
 def _address(text: str) -> Address:

@@ -24,7 +24,9 @@ from closeknit.controller.vitals import OperatorVitals
 from closeknit.controller.worker import ThreadWorker
 from closeknit.controller.writes.writes import Writes
 from closeknit.kube.api import Api
+from closeknit.lifecycle.capacity.capacity_news import NOTHING_ASKED, CapacityPolicy, capacity_news
 from closeknit.lifecycle.device_taints import DeviceTaints, taint_news
+from closeknit.lifecycle.kueue.workload_news import workload_news
 from closeknit.lifecycle.overview.summary import summary
 from closeknit.lifecycle.topology_status import TopologyNews, lemon_news, silences, topology_news
 from closeknit.placement.fragmentation import Fragmentation, fragmentation
@@ -35,6 +37,10 @@ from closeknit.runtime.serving import Certificate
 from closeknit.runtime.web import WebServer
 
 GAUGES_S = 5.0  # as often as anybody scrapes
+ASKED_S = 5.0  # nodes take minutes to come
+QUEUED_S = 0.2  # Kueue hears of a job, and gets quota back, that soon
+QUEUED_AGAIN_S = 5.0  # after a refusal: somebody has to change something, or Kueue has just done so
+QUEUED_AT_ONCE = 256  # Workloads that are written before the cluster is looked at again
 FRAGMENTATION_S = 30.0  # 17 to 27 ms on 5,000 nodes, of the thread that decides
 TOLD_S = 30.0  # status of the cluster as a whole: free GPUs change with each booking, and no decision reads them
 EVENTS_PER_LOOK = 16  # of nodes: of a fleet whose agents all end at once most are told later, some every half minute
@@ -61,6 +67,7 @@ class Process:
         *,
         sidecar_image: str = "",
         device_taints: DeviceTaints = DeviceTaints.NEVER,
+        capacity: CapacityPolicy = NOTHING_ASKED,
         rank_info_limit: int = LIMIT,
         certificate: Certificate | None = None,
         now: Callable[[], datetime] = utc_now,
@@ -74,6 +81,7 @@ class Process:
         self.sight = Sight(api, self.wake, sidecar_image)
         self._rank_info_limit = rank_info_limit
         self._device_taints = device_taints
+        self._capacity = capacity
         self._worker = ThreadWorker()
         self._free: Fragmentation | None = None
         self._now = now
@@ -120,6 +128,8 @@ class Process:
                 parts.create_task(self._show(), name="gauges")
                 parts.create_task(self._show_free(), name="fragmentation")
                 parts.create_task(self._tell(), name="topology status")
+                parts.create_task(self._queue(), name="Kueue")
+                parts.create_task(self._ask(), name="capacity")
                 parts.create_task(measure_lag(self.metrics.loop_lag.observe), name="lag")
                 parts.create_task(self._settle(), name="heap")
 
@@ -191,6 +201,37 @@ class Process:
                     )  # what was refused is found again
                     seen = None if is_left else cluster
             await asyncio.sleep(TOLD_S)
+
+    async def _queue(self) -> None:
+        """Keeps the Workloads of jobs in Kueue's queues as their jobs need them."""
+        seen: Cluster | None = None
+        await self.loop.begun.wait()
+        while True:
+            pause_s = QUEUED_S
+            if (cluster := self.sight.cluster) is not seen:
+                try:
+                    news = await self._worker.run(partial(workload_news, cluster, self._now()))
+                    is_done = await self._writes.queue(news.first(QUEUED_AT_ONCE))
+                except Exception:  # the other jobs go on
+                    _log.exception("Workloads were not kept up")
+                    self.metrics.broken_decisions.inc()
+                    is_done = False
+                seen, pause_s = (cluster, QUEUED_S) if is_done else (None, QUEUED_AGAIN_S)
+            await asyncio.sleep(pause_s)
+
+    async def _ask(self) -> None:
+        """Asks autoscalers for nodes, for jobs that wait for some."""
+        await self.loop.begun.wait()
+        while True:
+            cluster = self.sight.cluster
+            if cluster.serves_provisioning_requests and not self.sight.has_new_machine:
+                try:
+                    look = partial(capacity_news, cluster, self.loop.tables, self._capacity, self._now())
+                    await self._writes.ask(await self._worker.run(look))
+                except Exception:  # no decision reads it
+                    _log.exception("nodes were not asked for")
+                    self.metrics.broken_decisions.inc()
+            await asyncio.sleep(ASKED_S)
 
     def _news(self, cluster: Cluster, now: datetime) -> tuple[TopologyNews, ...]:
         return topology_news(cluster, now, summary(cluster, self._free, now, version("closeknit")))

@@ -1,4 +1,5 @@
-"""A running attempt ends by a verdict on the queue: it makes room as a whole, or goes on with fewer GPUs, or with more.
+"""A running attempt ends by a verdict on the queue: it makes room, gives its quota back to Kueue, or goes on with fewer
+GPUs or with more.
 
 The end of an attempt of another size and the booking of the next one are one write. All its Pods are new: how many
 ranks there are, and how many of them are before its own, is told to each Pod when it is made.
@@ -22,20 +23,30 @@ from closeknit.placement.values.sentences import count
 def evict(attempt: Attempt, by: JobKey) -> Plan:
     """The attempt ends, uncharged: its Pods get their grace period, and the job waits again with its age. One that is
     over already is over."""
-    if attempt.is_over:
-        return succeeded(attempt)
     subject = attempt.subject
     whom = _named(by, subject)
     message = (
         f"makes room for {whom}, which has a higher priority; the job keeps its age, is not charged for this, and "
         "starts again as soon as there is room for it"
     )
-    status = statuses.restarting(subject.job, subject.now, EndReason.PREEMPTED, message, again=None)
+    return _ended(attempt, EndReason.PREEMPTED, message, EventAction.PREEMPT)
+
+
+def evict_by_kueue(attempt: Attempt, message: str) -> Plan:
+    """The same, until Kueue admits the job again."""
+    return _ended(attempt, EndReason.EVICTED_BY_KUEUE, message, EventAction.SUSPEND)
+
+
+def _ended(attempt: Attempt, reason: EndReason, message: str, action: EventAction) -> Plan:
+    if attempt.is_over:
+        return succeeded(attempt)
+    subject = attempt.subject
+    status = statuses.restarting(subject.job, subject.now, reason, message, again=None)
     foreign = deletions(attempt.replaced)
     gone = {each.name for each in foreign}
     left = (each for each in remains(subject, subject.attempt, ended=subject.now).actions if each.name not in gone)
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
-    notice = subject.notice(EndReason.PREEMPTED, message, action=EventAction.PREEMPT, warning=True)
+    notice = subject.notice(reason, message, action=action, warning=True)
     return subject.plan(status, actions=(*foreign, *left, service), notice=notice)
 
 

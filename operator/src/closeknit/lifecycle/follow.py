@@ -16,7 +16,8 @@ from closeknit.lifecycle.attempt.remains import Remains, remains
 from closeknit.lifecycle.attempt.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.awaited_room import await_room
 from closeknit.lifecycle.book import book
-from closeknit.lifecycle.eviction import evict, grow, shrink
+from closeknit.lifecycle.capacity_words import capacity_words
+from closeknit.lifecycle.eviction import evict, evict_by_kueue, grow, shrink
 from closeknit.lifecycle.health.ending import abandoned, over, succeeded
 from closeknit.lifecycle.reserved_words import estimated_start, expectation
 from closeknit.lifecycle.status import statuses
@@ -33,6 +34,7 @@ from closeknit.lifecycle.verdict import (
     Await,
     Book,
     Evict,
+    EvictByKueue,
     Grow,
     Hold,
     Keep,
@@ -74,6 +76,8 @@ def follow(
             plan = await_room(subject, awaits, message, placement)
         case Evict(held, by):
             plan = evict(Attempt(subject, held), by)
+        case EvictByKueue(held, message):
+            plan = evict_by_kueue(Attempt(subject, held), message)
         case Grow(held, placement):
             plan = grow(Attempt(subject, held), placement)
         case Shrink(held, placement, by):
@@ -147,7 +151,12 @@ def _wait(subject: Subject, refusal: Refusal, reservation: Reservation | None = 
             until = () if patience is None else (f"it waits until {timestamp(patience)} at the latest",)
             kept = subject.cluster.volumes_of(job).words
             expected = () if reservation is None else (expectation(reservation),)
-            others = (*((away.words,) if away.words else ()), *((f"its volumes: {kept}",) if kept else ()))
+            told = capacity_words(subject.cluster.capacity_of(job))
+            others = (
+                *((away.words,) if away.words else ()),
+                *((f"its volumes: {kept}",) if kept else ()),
+                *((told,) if told else ()),
+            )
             message = "; ".join((refusal.message, *until, *expected, *others))
             start = None if reservation is None else estimated_start(reservation)
             refused = _refuse(subject, replace(refusal, message=message), wake_after_s, patience, start)

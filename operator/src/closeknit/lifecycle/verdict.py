@@ -97,6 +97,14 @@ class Evict:
 
 
 @dataclass(frozen=True, slots=True)
+class EvictByKueue:
+    """Kueue takes its quota back: its attempt ends."""
+
+    booking: Booking
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Grow:
     """It gets more GPUs: its attempt ends, and the next one has these."""
 
@@ -141,5 +149,5 @@ class Reserve(Wait):
     reservation: Reservation
 
 
-Verdict = Keep | Book | Hold | Await | Evict | Grow | Shrink | Wait | Reserve
+Verdict = Keep | Book | Hold | Await | Evict | EvictByKueue | Grow | Shrink | Wait | Reserve
 """What `schedule` says of a job, and `follow` brings its objects to."""

@@ -9,12 +9,13 @@ from closeknit.lifecycle.mistake import OwnMistake, guarded
 from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.elastic.growth import Growth
+from closeknit.scheduling.kueue.queued import queued
 from closeknit.scheduling.memo.backfill import Backfill
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.question_budget import QuestionBudget
 from closeknit.scheduling.memo.questions import Questions
 from closeknit.scheduling.memo.refusal_words import AGAIN, renewed
-from closeknit.scheduling.memo.standing import Standing, noted
+from closeknit.scheduling.memo.standing import Standing, in_order, noted
 from closeknit.scheduling.memo.template_memory import template_memory
 from closeknit.scheduling.moving.on_restart import moved
 from closeknit.scheduling.policy.admit import admit
@@ -37,6 +38,7 @@ from closeknit.scheduling.victims.preemptions import Preemptions
 POLICIES: tuple[Policy, ...] = (
     readable,
     gated,
+    queued,
     evicted,
     awaiting,
     replaced,
@@ -47,7 +49,7 @@ POLICIES: tuple[Policy, ...] = (
     or_with_fewer(preempt),
 )
 """In this order: the first that has a verdict on a job decides. The last one always has."""
-WITHOUT_PREEMPTION: tuple[Policy, ...] = (readable, gated, replaced, held, put_aside, or_with_fewer(admit))
+WITHOUT_PREEMPTION: tuple[Policy, ...] = (readable, gated, queued, replaced, held, put_aside, or_with_fewer(admit))
 """The same where nobody ends for another: a replay has no Pods that could."""
 
 
@@ -66,7 +68,8 @@ def schedule(
     is_quiet = memory.schedule is not None and is_same_scene(last.cluster, cluster)
     questions = Questions(last, tables, QuestionBudget(last.came_to, are_bounded=memory.is_rationed))
     crowd, probation = Crowd(cluster), Probation(cluster, memory, now)
-    preemptions = Preemptions(cluster, last, now, are_bounded=memory.is_rationed)
+    queue = in_order(cluster, last, memory)
+    preemptions = Preemptions(queue, last, now, are_bounded=memory.is_rationed)
     backfill = Backfill(last, tables, now)
     templates = template_memory(cluster, last)
     walk = Walk(
@@ -85,7 +88,7 @@ def schedule(
     )
     scene = last.scene if is_quiet else cluster
     standing = Standing(
-        cluster,
+        queue,
         memory,
         now,
         questions,

@@ -31,6 +31,7 @@ from closeknit.api.trainingjob import (
     LEAST_WINDOW,
     MOST_EGRESS,
     MOST_WINDOW,
+    MUTABLE,
     NO_LIMIT_FOR_HANGS_MESSAGE,
     NO_LIMIT_MESSAGE,
     RULES_DISAGREE_MESSAGE,
@@ -41,9 +42,6 @@ from closeknit.api.trainingjob import (
 )
 
 ITEM: Final = "[]"  # in a path: every item of the list
-
-# Everything else of a TrainingJob's spec is immutable once it was booked, fields of later versions included.
-MUTABLE: Final = frozenset({"suspend", "priorityClassName", "queue", "elastic", "ttlSecondsAfterFinished"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,9 @@ WAITING: Mapping[str, str] = {
     PendingReason.NO_DOMAIN: "prefer the level instead of requiring it (topology.fabric.preferred), or wait",
     PendingReason.WAITING_FOR_PREFERRED: "wait: at the end of its patience it takes what there is; a shorter "
     "topology.fabric.patience takes it sooner",
+    PendingReason.WAITING_FOR_KUEUE: (
+        "wait for quota; who has it, and what is missing: kubectl get workloads, kubectl describe localqueue"
+    ),
     PendingReason.PREEMPTION_PENDING: "wait: it starts as soon as the Pods of the jobs that make room are gone",
     PendingReason.BEHIND_RESERVATION: "declare how long it runs (expectedDuration): a job that ends before the one "
     "ahead begins may pass it",
@@ -61,6 +64,7 @@ ENDED: Mapping[str, str] = {
     EndReason.OBJECT_MISSING: "make the object that the message names",
     EndReason.NODE_REFUSED: _GOES_ON,
     EndReason.DISRUPTED: _GOES_ON,
+    EndReason.EVICTED_BY_KUEUE: "nothing: it starts again by itself once Kueue admits it (kubectl get workloads)",
     EndReason.PREEMPTED: "nothing: it starts again by itself as soon as there is room",
     EndReason.SHRUNK: _GOES_ON,
     EndReason.GROWN: _GOES_ON,
