@@ -156,6 +156,7 @@ def _wait(subject: Subject, refusal: Refusal, reservation: Reservation | None = 
                 *((away.words,) if away.words else ()),
                 *((f"its volumes: {kept}",) if kept else ()),
                 *((told,) if told else ()),
+                *_fewer_words(job),
             )
             message = "; ".join((refusal.message, *until, *expected, *others))
             start = None if reservation is None else estimated_start(reservation)
@@ -200,6 +201,14 @@ def _refuse(
     )
     plan = subject.plan(status, actions=_undone(subject), notice=notice, wake_after_s=wake_after_s)
     return plan if plan.status is None or plan.actions else replace(plan, telling=telling)
+
+
+def _fewer_words(job: TrainingJob) -> tuple[str, ...]:
+    """What an elastic job starts with instead of all of its GPUs."""
+    elastic = job.spec.elastic
+    if elastic is None or elastic.min_gpus == job.spec.gpus:
+        return ()
+    return (f"after a minute it starts with fewer, {elastic.min_gpus} at least, where so many fit",)
 
 
 def _telling(subject: Subject, reason: PendingReason) -> Telling:
