@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from closeknit.controller.leader.leadership import LEASE_NAME
 from harness.chart import NAMESPACE, render
 
@@ -144,3 +146,13 @@ def test_what_the_operator_writes_can_be_bound_to_namespaces(helm_program: Path)
 
     assert bound() == [("ClusterRoleBinding", "")]
     assert bound('--set-json=rbac.namespaces=["team","123"]') == [("RoleBinding", "team"), ("RoleBinding", "123")]
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_the_map_is_served_to_those_whom_a_role_of_its_own_lets(helm_program: Path, *, is_on: bool) -> None:
+    rendered = render(helm_program, f"--set=map.enabled={str(is_on).lower()}")
+    found = {f"{each['kind']} {each['metadata']['name']}": each for each in rendered}
+    (container,) = found["Deployment closeknit-operator"]["spec"]["template"]["spec"]["containers"]
+    assert ("--no-map" in container["args"]) is not is_on
+    role = found.get("ClusterRole closeknit-map-viewer")
+    assert (role and role["rules"]) == ([{"nonResourceURLs": ["/map/stream"], "verbs": ["get"]}] if is_on else None)

@@ -4,8 +4,10 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from playwright.sync_api import Browser, sync_playwright
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -17,8 +19,10 @@ def program() -> str | None:
 
 
 @contextmanager
-def browser() -> Iterator[Browser]:
+def browser() -> Iterator["Browser"]:
     """A browser without a window."""
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - every run of tests asks whether there is one
+
     with sync_playwright() as playwright:
         # Root has no sandbox of Chromium's; what it shows here is our own page.
         found = playwright.chromium.launch(executable_path=program(), args=["--no-sandbox"])

@@ -46,12 +46,12 @@ def wait_for_ranks(site: Jobs, *sizes: int) -> None:
 
 
 def test_its_ranks_say_that_it_shrinks_and_grows(site: Jobs) -> None:
-    shares = {"topology": {"gpusPerNode": HALF}}
-    site.train(["torchrun", "--no_python", "sh", "-c", RANK], gpus=ALL, elastic={"minGPUs": HALF}, **shares)
+    shares = {"gpusPerNode": HALF}
+    site.train(["torchrun", "--no_python", "sh", "-c", RANK], gpus=ALL, elastic={"minGPUs": HALF}, topology=shares)
     wait_for_ranks(site, ALL)
     site.wait_for_state("Running")
-    whole = {"topology": {"gpusPerNode": NODE}}
-    site.train(["sleep", "600"], name="urgent", gpus=NODE, priorityClassName="before-elastic", **whole)
+    whole = {"gpusPerNode": NODE}
+    site.train(["sleep", "600"], name="urgent", gpus=NODE, priorityClassName="before-elastic", topology=whole)
     wait_for_ranks(site, ALL, HALF)
     site.wait_for_state("Running", "urgent")
     site.wait_for_state("Running")
