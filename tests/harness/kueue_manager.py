@@ -1,17 +1,24 @@
 """Kueue's own manager, built from its Go module and started beside a test control plane.
 
 Two modules that it links are not to be had everywhere, those of KubeRay and of LeaderWorkerSet. So it is built without
-its integrations of RayCluster, RayJob, RayService and LeaderWorkerSet; its queues, scheduler and webhooks are whole.
+its integrations of RayCluster, RayJob, RayService and LeaderWorkerSet; its queues, its scheduler and its webhooks of
+Workloads are whole.
 """
 
+import inspect
 import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
+from base64 import b64encode
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from harness.build import cache_folder, one_builder
 from harness.certificates import Authority
@@ -49,7 +56,8 @@ def module_folder(module: str = MODULE, version: str = KUEUE_VERSION) -> Path:
 
 def built_manager() -> Path:
     """The manager's program, built first where it is missing: some ten minutes on two cores. Raises BuildError."""
-    key = f"kueue-{KUEUE_VERSION}-{sha256(Path(__file__).read_bytes()).hexdigest()[:12]}"
+    made_of = (LEFT_OUT, _NOT_TO_BE_HAD, CERTIFICATES, inspect.getsource(_leave_out))
+    key = f"kueue-{KUEUE_VERSION}-{sha256(repr(made_of).encode()).hexdigest()[:12]}"
     cache = cache_folder()
     program = cache / key / "kueue"
     if not program.is_file():
@@ -110,12 +118,13 @@ def start_manager(cluster: LocalCluster) -> int:
     folder = cluster.directory / "kueue"
     certificates = cluster.directory / CERTIFICATES
     certificates.mkdir(parents=True)
-    serving = Authority().server(["127.0.0.1"])
+    authority, port = Authority(), free_port()
+    serving = authority.server(["127.0.0.1"])
     write_private(certificates / "tls.crt", serving.public)
     write_private(certificates / "tls.key", serving.private)
     configuration = folder / "configuration.yaml"
-    configuration.write_text(_CONFIGURATION.format(health=free_port(), webhook=free_port(), certificates=certificates))
-    return cluster.start_program(
+    configuration.write_text(_CONFIGURATION.format(health=free_port(), webhook=port, certificates=certificates))
+    pid = cluster.start_program(
         "kueue",
         str(built_manager()),
         f"--config={configuration}",
@@ -123,6 +132,27 @@ def start_manager(cluster: LocalCluster) -> int:
         "--feature-gates=VisibilityOnDemand=false",  # an API of its own, which nothing asks here
         "--zap-log-level=2",
     )
+    cluster.wait_for(lambda: _answers(port), "Kueue's webhooks")
+    cluster.apply(*_webhooks(port, authority.certificate))
+    return pid
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as found:
+        return found.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _webhooks(port: int, certificate: bytes) -> list[dict[str, Any]]:
+    """Kueue's own webhooks of Workloads, as its manager serves them here."""
+    file = module_folder() / "config" / "components" / "webhook" / "manifests.yaml"
+    found = list(yaml.load_all(file.read_text(), Loader=yaml.CSafeLoader))
+    for each in found:
+        each["metadata"]["name"] = f"kueue-{each['metadata']['name']}"
+        each["webhooks"] = [one for one in each["webhooks"] if one["name"] in {"mworkload.kb.io", "vworkload.kb.io"}]
+        for one in each["webhooks"]:
+            url = f"https://127.0.0.1:{port}{one['clientConfig']['service']['path']}"
+            one["clientConfig"] = {"url": url, "caBundle": b64encode(certificate).decode()}
+    return found
 
 
 if __name__ == "__main__":

@@ -76,6 +76,7 @@ async def _run(options: argparse.Namespace) -> None:
             capacity=CapacityPolicy(options.provisioning_class, options.node_groups),
             rank_info_limit=options.rank_info_limit,
             certificate=certificate,
+            shows_map=options.shows_map,
         )
         await shell.run(process)
 
@@ -88,8 +89,8 @@ def _parser() -> argparse.ArgumentParser:
         type=_address,
         default="127.0.0.1:8080",
         metavar="HOST:PORT",
-        help="where to serve /healthz, /readyz and /metrics (default %(default)s); beyond localhost by HTTPS, and "
-        "/metrics needs a token that may get it",
+        help="where to serve /healthz, /readyz, /metrics and /map/ (default %(default)s); beyond localhost by HTTPS, "
+        "and /metrics and the map's data need a token that may get them",
     )
     parser.add_argument(
         "--metrics-certificate",
@@ -144,6 +145,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="RANKS",
         help="show closeknit_rank_info, which has names of jobs and namespaces, while there are at most so many ranks "
         "(default %(default)s); 0: never",
+    )
+    parser.add_argument(
+        "--no-map",
+        dest="shows_map",
+        action="store_false",
+        help="serve no web map; by default it is at /map/, and its data needs a token that may get /map/stream",
     )
     formats, levels = ([each.value for each in kind] for kind in (logs.LogFormat, logs.LogLevel))
     parser.add_argument("--log-format", choices=formats, default="plain", help="default %(default)s")

@@ -18,6 +18,9 @@ from closeknit.controller.gauges.totals import totals
 from closeknit.controller.leader.fenced_api import FencedApi
 from closeknit.controller.leader.leadership import Elected, Election, Leadership, Unopposed
 from closeknit.controller.loop import SchedulingLoop
+from closeknit.controller.mapserver.feed import MapFeed
+from closeknit.controller.mapserver.pages import MapPages
+from closeknit.controller.mapserver.viewers import Viewers
 from closeknit.controller.metrics import Metrics, utc_now
 from closeknit.controller.sight import Sight
 from closeknit.controller.vitals import OperatorVitals
@@ -70,12 +73,13 @@ class Process:
         capacity: CapacityPolicy = NOTHING_ASKED,
         rank_info_limit: int = LIMIT,
         certificate: Certificate | None = None,
+        shows_map: bool = True,
         now: Callable[[], datetime] = utc_now,
         on_lost: Callable[[str], None] = end_at_once,
     ) -> None:
-        """`access` None: everyone who reaches the address may read the metrics. `sidecar_image` empty: no gang restarts
-        in place. `rank_info_limit`: no closeknit_rank_info while there are more ranks. `certificate` None: plain HTTP.
-        `on_lost` is called when another replica may lead."""
+        """`access` None: everyone who reaches the address may read the metrics and the map. `sidecar_image` empty: no
+        gang restarts in place. `rank_info_limit`: no closeknit_rank_info while there are more ranks. `certificate`
+        None: plain HTTP. `on_lost` is called when another replica may lead."""
         self.metrics = Metrics(now)
         api = MeteredApi(api, self.metrics.count_request)
         self.sight = Sight(api, self.wake, sidecar_image)
@@ -93,6 +97,8 @@ class Process:
         self._writes = Writes(self._fence, self.metrics.count_write, now, socket.gethostname())
         self.loop = SchedulingLoop(self.sight, self.leadership, self._writes, self.metrics, now, self._worker)
         self.vitals = OperatorVitals(self.sight, self.leadership, self.loop)
+        self._map = MapFeed(self._seen, lambda: self._free, self._worker.run, now, version("closeknit"))
+        pages = MapPages(self._map, Viewers(access, self._namespaces)).handlers() if shows_map else {}
         self.web = WebServer(
             metrics_address,
             self.vitals,
@@ -101,7 +107,14 @@ class Process:
             self.metrics.refresh,
             written=lambda: self.metrics.text,
             certificate=certificate,
+            pages=pages,
         )
+
+    def _seen(self) -> Cluster | None:
+        return self.sight.cluster if self.sight.is_synced else None
+
+    def _namespaces(self) -> list[str]:
+        return sorted({job.namespace for job in self.sight.cluster.jobs})
 
     def wake(self) -> None:
         """Has the loop look again."""
@@ -132,6 +145,7 @@ class Process:
                 parts.create_task(self._ask(), name="capacity")
                 parts.create_task(measure_lag(self.metrics.loop_lag.observe), name="lag")
                 parts.create_task(self._settle(), name="heap")
+                parts.create_task(self._map.run(), name="map")
 
     async def _release(self) -> None:
         """Lets another replica lead, unless something of ours may still be written: then the Lease runs out."""

@@ -1,5 +1,4 @@
-"""A running attempt ends by a verdict on the queue: it makes room, gives its quota back to Kueue, or goes on with fewer
-GPUs or with more.
+"""A running attempt ends by a verdict on the queue: it makes room, gives Kueue its quota back, or changes its size.
 
 The end of an attempt of another size and the booking of the next one are one write. All its Pods are new: how many
 ranks there are, and how many of them are before its own, is told to each Pod when it is made.

@@ -16,11 +16,11 @@ from closeknit.lifecycle.attempt.remains import Remains, remains
 from closeknit.lifecycle.attempt.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.awaited_room import await_room
 from closeknit.lifecycle.book import book
-from closeknit.lifecycle.capacity_words import capacity_words
 from closeknit.lifecycle.eviction import evict, evict_by_kueue, grow, shrink
 from closeknit.lifecycle.health.ending import abandoned, over, succeeded
 from closeknit.lifecycle.reserved_words import estimated_start, expectation
 from closeknit.lifecycle.status import statuses
+from closeknit.lifecycle.status.capacity_words import capacity_words
 from closeknit.lifecycle.status.conditions import stated, timestamp
 from closeknit.lifecycle.status.deadlines import deadline, expiry
 from closeknit.lifecycle.status.degraded import FIXED
@@ -156,7 +156,6 @@ def _wait(subject: Subject, refusal: Refusal, reservation: Reservation | None = 
                 *((away.words,) if away.words else ()),
                 *((f"its volumes: {kept}",) if kept else ()),
                 *((told,) if told else ()),
-                *_fewer_words(job),
             )
             message = "; ".join((refusal.message, *until, *expected, *others))
             start = None if reservation is None else estimated_start(reservation)
@@ -201,14 +200,6 @@ def _refuse(
     )
     plan = subject.plan(status, actions=_undone(subject), notice=notice, wake_after_s=wake_after_s)
     return plan if plan.status is None or plan.actions else replace(plan, telling=telling)
-
-
-def _fewer_words(job: TrainingJob) -> tuple[str, ...]:
-    """What an elastic job starts with instead of all of its GPUs."""
-    elastic = job.spec.elastic
-    if elastic is None or elastic.min_gpus == job.spec.gpus:
-        return ()
-    return (f"after a minute it starts with fewer, {elastic.min_gpus} at least, where so many fit",)
 
 
 def _telling(subject: Subject, reason: PendingReason) -> Telling:

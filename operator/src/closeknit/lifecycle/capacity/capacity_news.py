@@ -20,7 +20,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.objects.pod_requests import CPU, needs
 from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.capacity.gang_shape import GangShape, NodeGroup, gang_shape
-from closeknit.lifecycle.capacity_words import ASKED_AGAIN
+from closeknit.lifecycle.status.capacity_words import ASKED_AGAIN
 from closeknit.lifecycle.status.conditions import moment
 from closeknit.lifecycle.status.pauses import over_at
 from closeknit.lifecycle.status.statuses import is_finished

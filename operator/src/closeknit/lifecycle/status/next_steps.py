@@ -3,9 +3,10 @@
 Every step is an imperative for whoever owns the job. `{job}` stands for its name and the namespace option.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from closeknit.api.names import NOT_SEEN, ConditionReason, EndReason, PendingReason
+from closeknit.api.names import NOT_SEEN, ConditionReason, EndReason, JobKey, PendingReason
 
 NEAREST = "NearestChange"
 
@@ -128,3 +129,31 @@ UNSEEN: Mapping[str, str] = {
     NOT_SEEN: "have an administrator look at the Deployment closeknit-operator: "
     "kubectl get pods -A -l app.kubernetes.io/component=operator"
 }
+
+_OVER = ("Succeeded", "Failed")
+
+
+class Step(NamedTuple):
+    """The one thing to do."""
+
+    code: str
+    """NearestChange: a change of the job with which it would fit now. Otherwise the reason that it answers."""
+    text: str
+
+
+def next_step(
+    job: JobKey, state: str, reason: str | None, nearest: Sequence[str] | None, *, is_readable: bool
+) -> Step | None:
+    """What the owner of a job does next; None where there is nothing to do. `nearest` None: it does not wait for
+    GPUs."""
+    if not reason:
+        words = ENDED[EndReason.SUSPENDED] if state == EndReason.SUSPENDED else ""
+        return Step(EndReason.SUSPENDED, words) if words else None
+    if nearest:
+        return Step(NEAREST, f"it would fit now {nearest[0]}")
+    if not is_readable:
+        return Step(reason, "mend the field that the message names, and apply the job again")
+    told = ENDED if state in _OVER else {**ENDED, **WAITING, **TOLD, **UNSEEN}
+    table = WAITING if nearest is not None else told
+    words = table.get(reason, "")
+    return Step(reason, words.replace("{job}", f"{job.name} -n {job.namespace}")) if words else None
