@@ -103,6 +103,13 @@ pictures: control-plane ## Draw the dashboards from a real Prometheus under load
 bench-scale: environment ## One decision and one event on 5,000 and on 40,000 nodes: one JSON line
 	@PYTHONPATH=tests $(RUN) python -m bench.scale
 
+.PHONY: bench-map map-pictures
+bench-map: environment ## What the web map costs at 1,000 nodes, 200 jobs and 50 open maps: one JSON line
+	@$(HARNESS) bench.map_cost
+
+map-pictures: environment ## Draw docs/map from made-up clusters, in the machine's Chromium
+	@$(HARNESS) harness.map_pictures
+
 .PHONY: bench-node-gpu bench-joint
 bench-node-gpu: environment ## Which GPUs in one node, beside what others choose: docs/benchmarks.md and one JSON line
 	@$(HARNESS) bench.node_gpu --write

@@ -19,19 +19,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from harness import browser as chromium
+
 if TYPE_CHECKING:
     from harness.local_cluster import LocalCluster
 
 HOW_TO_RUN = {
+    "browser": "no Chromium: Debian's package, or CLOSEKNIT_CHROMIUM",
     "hardware": "no GPUs: run by hand with --hardware",
     "mock_nvml": "no mock NVML: name its folder in CLOSEKNIT_MOCK_NVML",
     "nodes": "run as root on a machine that can run kubelets: tests/node/README.md",
     "root": "run as root",
     "other": "their reasons are above",
 }
-# No option and no user gives these to a machine: GPUs, a library of NVIDIA's that is not ours to build, and a kernel
-# that lets a process have namespaces and cgroups.
-LACKING = {"hardware", "mock_nvml", "nodes"}
+# No option and no user gives these to a machine: GPUs, a library of NVIDIA's that is not ours to build, a kernel that
+# lets a process have namespaces and cgroups, and a browser.
+LACKING = {"browser", "hardware", "mock_nvml", "nodes"}
 # Folders whose tests start no program and wait for no clock: what fails there once is wrong.
 PURE = {"unit", "scenarios", "contracts", "lives", "fuzz"}
 LONG_TESTS_LEFT_OUT = "long_tests_left_out"
@@ -63,6 +66,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="needs real GPUs: --hardware"))
         elif item.get_closest_marker("mock_nvml") and not _has_mock_nvml():
             item.add_marker(pytest.mark.skip(reason="needs NVIDIA's mock NVML: CLOSEKNIT_MOCK_NVML"))
+        elif item.get_closest_marker("browser") and chromium.program() is None:
+            item.add_marker(pytest.mark.skip(reason="needs Chromium: Debian's package, or CLOSEKNIT_CHROMIUM"))
         elif item.get_closest_marker("root") and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason="needs root"))
         if PURE.isdisjoint(item.path.relative_to(config.rootpath).parts):
@@ -125,7 +130,7 @@ def _last_line(config: pytest.Config) -> str:
         line = " ".join(["nothing skipped", *(f"but {reason}" for reason in reasons)])
     else:
         line = f"skipped: {', '.join(reasons)}"
-    is_whole = set(skipped) <= {"hardware", "mock_nvml"} and not _is_python_alone(config)
+    is_whole = set(skipped) <= {"browser", "hardware", "mock_nvml"} and not _is_python_alone(config)
     if _is_python_alone(config):
         line += "; only what needs nothing but Python (all: make test)"
     if config.getoption("--require-all") and not is_whole:

@@ -107,7 +107,7 @@ async def _servers() -> dict[str, float]:
         return web.Response(body=METRICS, content_type="text/plain")
 
     loop = asyncio.get_running_loop()
-    own = await loop.create_server(Turnstile(lambda: Exchange({"/metrics": own_metrics})), "127.0.0.1", 0)
+    own = await loop.create_server(Turnstile(lambda _: Exchange({"/metrics": own_metrics})), "127.0.0.1", 0)
     application = web.Application()
     application.router.add_get("/metrics", metrics)
     runner = web.AppRunner(application)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from closeknit.agent.sysfs.kubelet_config import CONFIGURATION
-from closeknit.api.crd.rules import MUTABLE
+from closeknit.api.trainingjob import MUTABLE
 from harness.chart import CHART, NAMESPACE, REGISTRY, HelmError, helm, render
 from harness.local_cluster import LocalCluster
 

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from closeknit.controller.leader.leadership import LEASE_NAME
 from harness.chart import NAMESPACE, render
 
@@ -94,6 +96,38 @@ def test_the_operator_taints_devices_only_where_that_is_wanted(helm_program: Pat
         assert rights(f"--set=operator.deviceTaints={taints}") == wanted
 
 
+def test_kueue_and_autoscalers_are_reached_only_where_that_is_wanted(helm_program: Path) -> None:
+    kinds = {"workloads", "workloads/status", "resourceflavors", "workloadpriorityclasses"}
+    asked = {"provisioningrequests", "podtemplates"}
+
+    def found(*options: str) -> tuple[dict[str, set[str]], set[str]]:
+        """Verbs by resource, and the arguments about it."""
+        objects = {f"{each['kind']} {each['metadata']['name']}": each for each in render(helm_program, *options)}
+        roles = (objects["ClusterRole closeknit-operator"], objects["ClusterRole closeknit-operator-children"])
+        rights: dict[str, set[str]] = {}
+        for resource, verb in (right for role in roles for right in granted(role)):
+            if resource in kinds | asked:
+                rights.setdefault(resource, set()).add(verb)
+        (container,) = objects["Deployment closeknit-operator"]["spec"]["template"]["spec"]["containers"]
+        told = {each for each in container["args"] if each.startswith(("--provisioning-class", "--node-groups"))}
+        fence = "ValidatingAdmissionPolicy closeknit-operator-workloads"
+        return rights, told | ({fence} if fence in objects else set())
+
+    reads = {"list", "watch"}
+    assert found() == ({}, set())
+    rights, fenced = found("--set=kueue.enabled=true")
+    assert rights == {
+        "workloads": reads | {"create", "delete", "patch"},
+        "workloads/status": {"patch"},
+        "resourceflavors": reads,
+        "workloadpriorityclasses": reads,
+    }
+    assert fenced == {"ValidatingAdmissionPolicy closeknit-operator-workloads"}
+    rights, told = found("--set=capacity.enabled=true,capacity.nodeGroups[0].name=a,capacity.nodeGroups[0].gpus=8")
+    assert rights == {"provisioningrequests": reads | {"create", "delete"}, "podtemplates": {"create"}}
+    assert told == {"--provisioning-class=Never", '--node-groups=[{"gpus":8,"name":"a"}]'}
+
+
 def test_of_leases_the_operator_may_list_those_of_kubelets(objects: dict[str, Object]) -> None:
     role, binding = (objects[f"{kind} closeknit-operator-node-leases"] for kind in ("Role", "RoleBinding"))
     assert granted(role) == {("leases", "list")}
@@ -112,3 +146,13 @@ def test_what_the_operator_writes_can_be_bound_to_namespaces(helm_program: Path)
 
     assert bound() == [("ClusterRoleBinding", "")]
     assert bound('--set-json=rbac.namespaces=["team","123"]') == [("RoleBinding", "team"), ("RoleBinding", "123")]
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_the_map_is_served_to_those_whom_a_role_of_its_own_lets(helm_program: Path, *, is_on: bool) -> None:
+    rendered = render(helm_program, f"--set=map.enabled={str(is_on).lower()}")
+    found = {f"{each['kind']} {each['metadata']['name']}": each for each in rendered}
+    (container,) = found["Deployment closeknit-operator"]["spec"]["template"]["spec"]["containers"]
+    assert ("--no-map" in container["args"]) is not is_on
+    role = found.get("ClusterRole closeknit-map-viewer")
+    assert (role and role["rules"]) == ([{"nonResourceURLs": ["/map/stream"], "verbs": ["get"]}] if is_on else None)

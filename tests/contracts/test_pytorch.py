@@ -41,7 +41,7 @@ def test_torchrun_gives_every_process_the_rank_of_the_plan(ask: Ask, debian: Cal
         elastic["nodes"]
         == [
             {
-                "minimum": 3,
+                "minimum": 12,
                 "maximum": 12,
                 "processes": 2,
                 "backend": "c10d",

@@ -4,6 +4,8 @@ import copy
 import json
 from typing import Any
 
+from closeknit.api.names import QUEUE_LABEL
+from closeknit.cluster.kueue.workload import workload_name
 from closeknit.cluster.store.kinds import KINDS, Stream
 from harness.big_cluster import objects
 from harness.machines import notebook
@@ -151,6 +153,86 @@ STORAGE: tuple[Object, ...] = (
 )
 
 
+QUEUED: Object = JOB | {
+    "metadata": {**JOB["metadata"], "name": "queued", "labels": {QUEUE_LABEL: "research"}},
+}
+OWNED_BY_QUEUED: Object = {
+    "namespace": "ml",
+    "ownerReferences": [
+        {
+            "apiVersion": "closeknit.dev/v1alpha1",
+            "kind": "TrainingJob",
+            "name": "queued",
+            "uid": "uid-queued",
+            "controller": True,
+        }
+    ],
+}
+OF_OTHERS: tuple[Object, ...] = (
+    {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {**OWNED_BY_QUEUED, "name": workload_name("queued", "uid-queued"), "generation": 1},
+        "spec": {
+            "queueName": "research",
+            "active": True,
+            "priority": 7,
+            "priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "urgent"},
+            "podSets": [{"name": "workers", "count": 8, "template": {"spec": {"containers": [{"name": "trainer"}]}}}],
+        },
+        "status": {
+            "conditions": [
+                {"type": kind, "status": "True", "reason": kind, "message": "m", "lastTransitionTime": MOMENT}
+                for kind in ("QuotaReserved", "Admitted")
+            ],
+            "admission": {
+                "clusterQueue": "gpus",
+                "podSetAssignments": [{"name": "workers", "count": 8, "flavors": {"nvidia.com/gpu": "h200"}}],
+            },
+            "admissionChecks": [
+                {
+                    "name": "capacity",
+                    "state": "Ready",
+                    "message": "",
+                    "podSetUpdates": [
+                        {
+                            "name": "workers",
+                            "labels": {"a": "b"},
+                            "annotations": {"c": "d"},
+                            "nodeSelector": {"pool": "h200"},
+                            "tolerations": [{"key": "pool", "operator": "Exists"}],
+                        }
+                    ],
+                }
+            ],
+        },
+    },
+    {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "ResourceFlavor",
+        "metadata": {"name": "h200"},
+        "spec": {"nodeLabels": {"pool": "h200"}, "tolerations": [{"key": "pool", "operator": "Exists"}]},
+    },
+    {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "WorkloadPriorityClass",
+        "metadata": {"name": "urgent"},
+        "value": 7,
+    },
+    {
+        "apiVersion": "autoscaling.x-k8s.io/v1",
+        "kind": "ProvisioningRequest",
+        "metadata": {**OWNED_BY_QUEUED, "name": "queued-capacity-1", "creationTimestamp": MOMENT},
+        "spec": {"provisioningClassName": "check-capacity.autoscaling.x-k8s.io"},
+        "status": {
+            "conditions": [
+                {"type": "Failed", "status": "True", "reason": "F", "message": "no", "lastTransitionTime": MOMENT}
+            ]
+        },
+    },
+)
+
+
 def _claim() -> Object:
     claim = notebook("gpu-0001", [0, 1])[0]
     device = {"request": "gpus", "driver": "gpu.nvidia.com", "pool": "gpu-0001", "device": "gpu-0"}
@@ -165,7 +247,19 @@ def _claim() -> Object:
 def good_objects() -> dict[Stream, list[Object]]:
     """By stream; each with what an API server sets."""
     found: dict[Stream, list[Object]] = {kind.stream: [] for kind in KINDS}
-    for each in [*objects(2), JOB, BOOKED, CHILD, PRIORITY, DEVICE_CLASS, TAINT_RULE, *STORAGE, _claim()]:
+    for each in [
+        *objects(2),
+        JOB,
+        BOOKED,
+        CHILD,
+        PRIORITY,
+        DEVICE_CLASS,
+        TAINT_RULE,
+        *STORAGE,
+        _claim(),
+        QUEUED,
+        *OF_OTHERS,
+    ]:
         stream = next(kind.stream for kind in KINDS if kind.kind == each["kind"])
         if each["kind"] == "Pod":
             stream = Stream.CHILD_PODS if each is CHILD else Stream.OTHER_PODS

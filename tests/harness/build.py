@@ -51,7 +51,7 @@ def bring(projects: Sequence[Project]) -> dict[str, Path]:
     cache = cache_folder()
     if any(not (cache / project.key).is_dir() for project in projects):
         cache.mkdir(parents=True, exist_ok=True)
-        with _one_builder(cache, sys.stderr):
+        with one_builder(cache, sys.stderr):
             missing = [project for project in projects if not (cache / project.key).is_dir()]
             if missing:  # nobody else has brought them while we waited
                 _bring(missing, cache)
@@ -76,7 +76,7 @@ def cache_folder() -> Path:
 
 
 @contextmanager
-def _one_builder(cache: Path, progress: TextIO) -> Iterator[None]:
+def one_builder(cache: Path, progress: TextIO) -> Iterator[None]:
     with (cache / "build.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -75,6 +75,10 @@ NAME_WORDS = (
     "and has at most 40 characters, so that the names of its Pods fit a host name"
 )
 DEGREES_WORDS = "tensor x context x pipeline must divide gpus"
+GROUP_WORDS = (
+    "elastic.minGPUs would break a group of ranks: tensor x context x pipeline must divide it, expert must divide "
+    "minGPUs / (tensor x pipeline), and topology.gpusPerNode, if set, must divide it; set a multiple of these"
+)
 EXPERT_WORDS = "expert must divide context x data: gpus / (tensor x pipeline)"
 WINDOW_WORDS = (
     "restart.window is from 1m to 8760h: a restart takes seconds, and within a shorter window no second one could be "
@@ -220,6 +224,34 @@ CASES = (
         "spec.elastic.minGPUs",
         "elastic.minGPUs must not exceed gpus",
         elastic={"minGPUs": 9},
+    ),
+    job("a job that may shrink by whole groups is accepted", elastic={"minGPUs": 4}, parallelism={"tensor": 2}),
+    job(
+        "a job that may shrink to a part of a group is refused",
+        "spec.elastic.minGPUs",
+        GROUP_WORDS,
+        elastic={"minGPUs": 2},
+        parallelism={"tensor": 2, "pipeline": 2},
+    ),
+    job(
+        "a job that may shrink to a part of an expert group is refused",
+        "spec.elastic.minGPUs",
+        GROUP_WORDS,
+        elastic={"minGPUs": 4},
+        parallelism={"tensor": 2, "expert": 4},
+    ),
+    job(
+        "a job that may shrink to a part of a node's share is refused",
+        "spec.elastic.minGPUs",
+        GROUP_WORDS,
+        elastic={"minGPUs": 2},
+        topology={"gpusPerNode": 4},
+    ),
+    job(
+        "a job that may shrink to nothing is refused",
+        "spec.elastic.minGPUs",
+        elastic={"minGPUs": 0},
+        schema_words="Invalid value: 0: spec.elastic.minGPUs in body should be greater than or equal to 1",
     ),
     job("equal shares of nodes are accepted", topology={"gpusPerNode": 4}),
     job(

@@ -23,9 +23,9 @@ OPERATOR = "closeknit-operator"
 _WORKLOADS = ("Deployment", "DaemonSet")
 
 
-def install(cluster: LocalCluster) -> None:
-    """Applies what the chart renders, CRDs first, and waits until they are served."""
-    objects = render(cluster.binaries.helm)
+def install(cluster: LocalCluster, *options: str) -> None:
+    """Applies what the chart renders with these options, CRDs first, and waits until they are served."""
+    objects = render(cluster.binaries.helm, *options)
     crds = [each for each in objects if each["kind"] == "CustomResourceDefinition"]
     others = [each for each in objects if each not in crds and each["kind"] not in _WORKLOADS]
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}, *crds)

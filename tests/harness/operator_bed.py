@@ -37,6 +37,8 @@ class Bed:
 
     options: ClassVar[tuple[str, ...]] = ()
     """Of the operator's command line."""
+    chart: ClassVar[tuple[str, ...]] = ("--set=kueue.enabled=true",)
+    """Options of its rendering."""
     cluster: LocalCluster
     port: int
     pid: int = 0
@@ -155,7 +157,7 @@ def standing(kind: type[B], plugin_nodes: Sequence[str], dra_nodes: Sequence[str
     """A control plane of its own, for an operator would touch other tests' jobs."""
     profiles = dict.fromkeys(plugin_nodes, ON_PLUGIN_PROFILE) | dict.fromkeys(dra_nodes, ON_DRA_PROFILE)
     with LocalCluster(taint_rules=True) as cluster:
-        install(cluster)
+        install(cluster, *kind.chart)
         plugin = [node_object(name, profiles[name], plugin=True, rdma=8) for name in plugin_nodes]
         dra = [node_object(name, profiles[name], plugin=False) for name in dra_nodes]
         slices = [each for name in dra_nodes for each in resource_slices(name, profiles[name])]

@@ -61,22 +61,24 @@ ROOMS = {
     "controller": Room(0, 0, 200, False, (7,)),
     "cli": Room(215, 0, 110, False),
     "agent": Room(350, 0, 170, False, inside="discovery"),
-    "scheduling": Room(0, 1, 215, True, (4,)),
-    "simulation": Room(225, 1, 97, True),
-    "lifecycle": Room(0, 2, 215, True, (5,)),
-    "placement": Room(0, 3, 105, True, (3,)),
-    "launch": Room(115, 3, 100, True, (6,)),
-    "runtime": Room(350, 2, 170, False),
-    "cluster": Room(0, 4, 215, True, (2,)),
-    "kube": Room(350, 3, 170, False, (1,)),
-    "machine": Room(0, 5, 215, True),
-    "sidecar": Room(446, 5, 74, False),
-    "api": Room(0, 6, 520, True),
+    "webmap": Room(0, 1, 215, True),
+    "scheduling": Room(0, 2, 215, True, (4,)),
+    "simulation": Room(225, 2, 97, True),
+    "lifecycle": Room(0, 3, 215, True, (5,)),
+    "placement": Room(0, 4, 105, True, (3,)),
+    "launch": Room(115, 4, 100, True, (6,)),
+    "runtime": Room(350, 3, 170, False),
+    "cluster": Room(0, 5, 215, True, (2,)),
+    "kube": Room(350, 4, 170, False, (1,)),
+    "machine": Room(0, 6, 215, True),
+    "sidecar": Room(446, 6, 74, False),
+    "api": Room(0, 7, 520, True),
 }
 ENDS = {
-    ("controller", "scheduling"): (100, 100),
+    ("controller", "webmap"): (100, 100),
+    ("webmap", "scheduling"): (100, 100),
     ("controller", "runtime"): (198, 360),
-    ("cli", "scheduling"): (225, 205),
+    ("cli", "webmap"): (225, 205),
     ("cli", "simulation"): (272, 272),
     ("cli", "runtime"): (315, 390),
     ("agent", "runtime"): (470, 470),
@@ -125,13 +127,13 @@ def text() -> str:
     width = PANEL_WIDTH + 40
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} 960" role="img" aria-label="{label}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} 1046" role="img" aria-label="{label}" '
             'font-family="Helvetica, Arial, sans-serif" font-size="14">',
-            f'<rect width="{width}" height="960" fill="#ffffff"/>',
+            f'<rect width="{width}" height="1046" fill="#ffffff"/>',
             '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" orient="auto" '
             f'markerWidth="8" markerHeight="8"><path d="M0,0 L8,4 L0,8 z" fill="{LINE}"/></marker></defs>',
             *_house(now(), 30),
-            _text(30, 946, LEGEND, FAINT, 13),
+            _text(30, 1032, LEGEND, FAINT, 13),
             "</svg>",
             "",
         ]
@@ -157,7 +159,7 @@ def _house(house: House, left: int) -> list[str]:
     lines += [_stop(x, y, number) for number, (x, y) in enumerate(places, 1)]
     for number, what in enumerate(house.way, 1):
         name, _ = house.room_of(number)
-        y = 690 + 20 * number
+        y = 776 + 20 * number
         lines += [_stop(10, y - 5, number), _text(28, y, name, INK, bold=True), _text(120, y, what, FAINT)]
     return [*lines, "</g>"]
 

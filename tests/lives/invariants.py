@@ -133,7 +133,8 @@ class Invariants:
         if len(held) != len(shares(job)) and is_true(job, "Placed", "Running"):
             yield f"{name} has lost nodes, and is told to have all"
         booked = sum(len(share["gpus"]) for share in shares(job))
-        if booked not in {0, job["spec"]["gpus"]}:
+        least = job["spec"].get("elastic", {}).get("minGPUs", job["spec"]["gpus"])
+        if booked and not least <= booked <= job["spec"]["gpus"]:
             yield f"{name} asks for {job['spec']['gpus']} GPUs, and {booked} are booked"
         if is_true(job, *OVER) and is_true(job, "Degraded"):
             yield f"{name} holds nothing and is told to lack something"

@@ -48,7 +48,8 @@ def _of_job(world: World, job: JsonObject) -> Iterator[str]:
 
 
 def _of_waiting(world: World, job: JsonObject) -> Iterator[str]:
-    name, gpus, pending = key_of(job), job["spec"]["gpus"], job.get("status", {}).get("pending")
+    name, pending = key_of(job), job.get("status", {}).get("pending")
+    gpus = job["spec"].get("elastic", {}).get("minGPUs", job["spec"]["gpus"])  # with so many it would begin
     if pending is None:
         yield f"{name} waits and does not say why: {_why(job.get('status', {}))}"
         return

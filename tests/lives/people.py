@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lives.world import World
 
 NAMES = ("ada", "bob", "cyd", "dee", "eve")
+ELASTIC = frozenset({"ada", "dee"})  # whose jobs over several machines can go on with one
 NAMESPACES = ("team-a", "team-b")
 PRIORITIES = (None, None, None, "high", "low")
 TAINT = {"key": "example/maintenance", "value": "yes", "effect": "NoSchedule"}
@@ -79,6 +80,8 @@ class People(Hand):
             spec["topology"] = {"fabric": {"preferred": level, "patience": patience}}
         if priority:
             spec["priorityClassName"] = priority
+        if key.name in ELASTIC and gpus > size and gpus % size == 0:
+            spec["elastic"] = {"minGPUs": size}
         spec |= self._end()
         body = training_job(key.name, namespace=key.namespace, spec=spec)
         del body["metadata"]["uid"]
@@ -123,7 +126,9 @@ class People(Hand):
             return
         self._serial += 1
         trainer = {"name": "trainer", "image": f"registry.example/train:mended-{self._serial}"}
-        self._edit(job, gpus=self.chance.randint(1, 2 * self._world.size), template={"spec": {"containers": [trainer]}})
+        gpus = self.chance.randint(1, 2 * self._world.size)
+        bounds = {"elastic": {"minGPUs": gpus}} if "elastic" in job["spec"] else {}
+        self._edit(job, gpus=gpus, template={"spec": {"containers": [trainer]}}, **bounds)
 
     def _edit(self, job: JsonObject, **spec: Any) -> None:
         patch = [{"op": "add", "path": f"/spec/{field}", "value": value} for field, value in spec.items()]

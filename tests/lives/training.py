@@ -100,4 +100,4 @@ def _rank(pod: JsonObject) -> tuple[Gang, str]:
 def _size(pod: JsonObject) -> int:
     """As the framework's variables tell the rank."""
     variables = {each["name"]: each["value"] for each in pod["spec"]["containers"][0]["env"]}
-    return int(variables["PET_NNODES"])
+    return int(variables["PET_NNODES"].split(":")[-1])

@@ -15,17 +15,19 @@ import msgspec
 
 from closeknit.api.names import TRAINING_JOB, JobKey
 from closeknit.api.trainingjob_status import TrainingJobStatus
-from closeknit.cluster.cluster import Cluster, build
+from closeknit.cluster.cluster import WORKLOADS_SERVED, Cluster, build
+from closeknit.cluster.kueue.flavors import ServedKind
 from closeknit.cluster.objects.quota import Quota
 from closeknit.cluster.objects.silence import Quiet, Silence
 from closeknit.cluster.store.kinds import from_document
 from closeknit.controller.metrics import Metrics
-from closeknit.controller.writes.resources import BY_KIND, EVENTS, RESOURCE_QUOTAS, TRAINING_JOBS
+from closeknit.controller.writes.resources import BY_KIND, EVENTS, RESOURCE_QUOTAS, TRAINING_JOBS, WORKLOADS
 from closeknit.controller.writes.rights import OWN_ACCESS_REVIEWS
 from closeknit.controller.writes.writes import Writes
 from closeknit.kube.api import Api, JsonObject, ListPage, Resource
 from closeknit.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, error_from_status
 from closeknit.kube.head import Head
+from closeknit.lifecycle.kueue.workload_news import WorkloadNews, workload_news
 from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.lifecycle.writes.answers import NOTHING, Answers, after
 from closeknit.lifecycle.writes.plan import Notice, Plan
@@ -39,7 +41,7 @@ from scenarios.manifests import node, node_topology, resource_slice
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 Key = tuple[str, str, str]
 """Kind, namespace, name."""
-KINDS = {**{resource: kind for kind, resource in BY_KIND.items()}, TRAINING_JOBS: TRAINING_JOB}
+KINDS = {**{resource: kind for kind, resource in BY_KIND.items()}, TRAINING_JOBS: TRAINING_JOB, WORKLOADS: "Workload"}
 
 # Of all stories: to make either takes longer than the writes of a Plan, and neither keeps anything of a story.
 _METRICS = Metrics()
@@ -87,6 +89,8 @@ class Story:
         """What it answers to whoever has a Pod stopped."""
         self.quotas: list[Quota] = []
         """Of every namespace."""
+        self.serves_kueue = False
+        """Whether the API server has Kueue's kinds."""
         self.sidecar_image = ""
         """With which gangs restart in place."""
         self.answers: dict[str, Answers] = {}
@@ -117,7 +121,8 @@ class Story:
         """What the operator sees."""
         decoded = (from_document(manifest) for manifest in self.objects.values())
         silent = (Silence(node, quiet) for node, quiet in self.silent.items())
-        objects = [*(value for value in decoded if value is not None), *silent]
+        served = [ServedKind(WORKLOADS_SERVED)] if self.serves_kueue else []
+        objects = [*(value for value in decoded if value is not None), *silent, *served]
         return build(objects, sidecar_image=self.sidecar_image)
 
     def decide(self, memory: Memory = Memory()) -> Decision:  # noqa: B008 - frozen
@@ -137,8 +142,10 @@ class Story:
             self._memory = Memory(schedule=decision.schedule, followed=decision.followed)
             plans = [plan for plan in decision.plans if plan.writes]
             assert plans == [plan for plan in self.plans() if plan.writes]
-            if not plans:
+            news = workload_news(self.cluster, self.now)
+            if not plans and news == WorkloadNews():
                 return
+            _LOOP.run_until_complete(self._writes.queue(news))
             for plan in plans:
                 self.write(plan)
         raise AssertionError(f"still writing: {self.written[-6:]}")
@@ -336,9 +343,17 @@ class StoryApi:
         return Head(name, namespace, metadata["uid"], metadata["resourceVersion"])
 
     async def json_patch(
-        self, resource: Resource, name: str, patch: Sequence[JsonObject], *, namespace: str
+        self,
+        resource: Resource,
+        name: str,
+        patch: Sequence[JsonObject],
+        *,
+        namespace: str,
+        subresource: str | None = None,
     ) -> JsonObject:
-        """See `Api.json_patch`: that by which a Pod is stopped."""
+        """See `Api.json_patch`: that by which a Pod is stopped, and those of Workloads."""
+        if resource == WORKLOADS:
+            return self._patched(self._stored(resource, name, namespace), patch, subresource or "spec")
         if (said := self._story.unstoppable) is not None:
             raise error_from_status(said.code, msgspec.json.encode({"reason": said.reason, "message": said.message}))
         stored = self._stored(resource, name, namespace)
@@ -351,6 +366,22 @@ class StoryApi:
             assert other["path"] == "/metadata/labels/closeknit.dev~1attempt"
             stored["metadata"]["labels"]["closeknit.dev/attempt"] = other["value"]
         self._story.written.append(f"stop Pod {name}")
+        return stored
+
+    def _patched(self, stored: JsonObject, patch: Sequence[JsonObject], part: str) -> JsonObject:
+        test, *changes = patch
+        assert test["path"] == "/metadata/resourceVersion"
+        if stored["metadata"]["resourceVersion"] != test["value"]:
+            raise Invalid("the version is another", code=422, reason="Invalid")
+        for change in changes:
+            _, of, field = change["path"].split("/")
+            assert of == part
+            if change["op"] == "remove":
+                del stored[part][field]
+            else:
+                stored.setdefault(part, {})[field] = change["value"]
+        stored["metadata"]["resourceVersion"] = self._story.next_version()
+        self._story.written.append(f"patch {part} of Workload {stored['metadata']['name']}")
         return stored
 
     async def delete(self, resource: Resource, name: str, *, uid: str, namespace: str) -> None:

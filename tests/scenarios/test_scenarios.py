@@ -161,6 +161,7 @@ def test_every_reason_to_wait_has_a_scenario() -> None:
         PendingReason.INTERNAL_ERROR,  # a mistake that has to be planted: tests/unit/lifecycle/test_waiting.py
         PendingReason.BEHIND_RESERVATION,  # of two jobs: tests/unit/scheduling/reservation
         PendingReason.PREEMPTION_PENDING,  # of two jobs: tests/unit/scheduling/preemption
+        PendingReason.WAITING_FOR_KUEUE,  # of another's queue: tests/unit/lifecycle/kueue
         PendingReason.NODES_LOST,  # of a gang that ran: tests/unit/lifecycle/swap/test_swap.py
     }
     assert (refused - {None}) | told == {str(reason) for reason in PendingReason if reason not in of_ours}

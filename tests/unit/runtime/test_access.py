@@ -170,7 +170,8 @@ def test_bad_tokens_drive_no_good_one_out_and_the_memory_is_bounded() -> None:
         for number in range(REMEMBERED + 50):
             await access.status(f"Bearer {number}", "/metrics", "a")
         calls = len(api.calls)
-        access._good[next(iter(access._good))] = asyncio.get_running_loop().time()  # as if asked a moment ago
+        key, (_, alice) = next(iter(access._good.items()))
+        access._good[key] = asyncio.get_running_loop().time(), alice  # as if asked a moment ago
         await access.status(ALICE, "/metrics", "a")
         for number in range(REMEMBERED + 50):
             await access.status(f"Bearer good-{number}", "/metrics", "a")

@@ -216,7 +216,7 @@ def test_a_single_connection_is_not_the_one_that_makes_room() -> None:
             self.is_cut = True
 
     async def main() -> tuple[bool, list[bool]]:
-        the_turnstile = turnstile.Turnstile(Held)
+        the_turnstile = turnstile.Turnstile(lambda _: Held())
         single = Transport("10.0.0.1")
         the_turnstile().connection_made(single)
         crowd = [Transport("10.0.0.2") for _ in range(turnstile.CONNECTIONS + 9)]

@@ -34,6 +34,9 @@ LEMON_CLEARED_ANNOTATION = f"{GROUP}/lemon-cleared"
 # On namespaces, by an administrator: the chart's admission policy takes any template there.
 UNRESTRICTED_TEMPLATES_LABEL = f"{GROUP}/unrestricted-templates"
 
+# On a TrainingJob, by its author: the class of ProvisioningRequest by which it asks for nodes, or Never.
+PROVISIONING_CLASS_ANNOTATION = f"{GROUP}/provisioning-class"
+
 # What others own and closeknit reads.
 GPU_RESOURCE = "nvidia.com/gpu"  # NVIDIA's device plugin
 SHARED_GPU_RESOURCE = f"{GPU_RESOURCE}.shared"  # what its renameByDefault makes of a shared GPU
@@ -51,6 +54,9 @@ EFA_RESOURCE = "vpc.amazonaws.com/efa"  # AWS' EFA device plugin: one for each a
 GKE_NETWORK_PREFIX = "networking.gke.io.networks/"  # GKE's multi-networking: one for each network of the node
 FUNCTION_PREFIX = "k8s.v1.cni.cncf.io/"  # of Multus: and a resource of SR-IOV functions, each with a network of its
 GKE_RDMA_NETWORK = "rdma-"  # how the names of those begin that are RDMA NICs
+KUEUE_GROUP = "kueue.x-k8s.io"  # Kueue: quotas, and fair share between teams
+QUEUE_LABEL = f"{KUEUE_GROUP}/queue-name"  # on a TrainingJob: the LocalQueue whose quota it waits for
+QUEUE_PRIORITY_LABEL = f"{KUEUE_GROUP}/priority-class"  # on a TrainingJob: its WorkloadPriorityClass in that queue
 POD_COUNT = "pods"  # the resource of a Node: every Pod takes one
 TRAINER_CONTAINER = "trainer"
 SIDECAR_CONTAINER = "closeknit-sidecar"  # beside the trainer: it tells the gang of a failure
@@ -197,6 +203,7 @@ class PendingReason(StrEnum):
     NAME_CONFLICT = "NameConflict"
     QUOTA_EXCEEDED = "QuotaExceeded"
     NAMESPACE_NOT_SERVED = "NamespaceNotServed"
+    WAITING_FOR_KUEUE = "WaitingForKueue"  # its LocalQueue has not admitted it
     INTERNAL_ERROR = "InternalError"  # a mistake of closeknit's own
 
 
@@ -225,6 +232,9 @@ class EndReason(StrEnum):
     NODE_REFUSED = "NodeRefused"
     DISRUPTED = "Disrupted"
     PREEMPTED = "Preempted"
+    EVICTED_BY_KUEUE = "EvictedByKueue"
+    SHRUNK = "Shrunk"
+    GROWN = "Grown"
     NODE_LOST = "NodeLost"
     GPU_LOST = "GPULost"
     GPU_UNHEALTHY = "GPUUnhealthy"
@@ -276,6 +286,7 @@ class ConditionReason(StrEnum):
     HANGS = "Hangs"
     STALL_UNSEEN = "StallUnseen"
     RESTARTS_IN_NEW_PODS = "RestartsInNewPods"
+    FEWER_GPUS = "FewerGPUs"
     AS_PLANNED = "AsPlanned"
 
 
@@ -300,6 +311,7 @@ class EventAction(StrEnum):
     RESTART = "Restart"
     SUSPEND = "Suspend"
     PREEMPT = "Preempt"
+    RESIZE = "Resize"
     FINISH = "Finish"
     EXCLUDE = "Exclude"
 

@@ -10,7 +10,8 @@ import zlib
 from collections.abc import Callable
 from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, TypeVar, final
+from math import lcm
+from typing import Annotated, Any, ClassVar, Final, TypeVar, final
 
 import msgspec
 from pydantic import Field, GetCoreSchemaHandler, StringConstraints, model_validator
@@ -60,6 +61,10 @@ NO_LIMIT_MESSAGE = (
 NO_LIMIT_FOR_HANGS_MESSAGE = (
     "restart.onHang is Restart, which is charged, and restart.limit is 0, so that it could never restart; set "
     "restart.limit to 1 or more, or leave restart.onHang out"
+)
+BREAKS_GROUPS_MESSAGE = (
+    "elastic.minGPUs would break a group of ranks: tensor x context x pipeline must divide it, expert must divide "
+    "minGPUs / (tensor x pipeline), and topology.gpusPerNode, if set, must divide it; set a multiple of these"
 )
 MAX_RESTARTS = 1000  # charged ones; status.charges keeps a moment of each, 24 bytes
 MAX_SPARES = 64  # nodes: one of twenty-five of 12,800 GPUs in eights
@@ -397,7 +402,9 @@ class Elastic(Wire):
     """Bounds of an elastic job."""
 
     min_gpus: Annotated[int, Field(alias="minGPUs", ge=1, le=MAX_GPUS)]
-    """World size the job may shrink to rather than wait."""
+    """World size the job may start with, and shrink to, rather than wait; it grows back to gpus where there is room. It
+    keeps whole groups: tensor x context x pipeline, expert and topology.gpusPerNode divide it as they divide gpus. Each
+    change of the size is one restart."""
 
 
 class RestartRule(Wire):
@@ -445,6 +452,10 @@ class Restart(Wire):
         return None
 
 
+# Everything else of a spec is immutable once its job was booked, fields of later versions included.
+MUTABLE: Final = frozenset({"suspend", "priorityClassName", "queue", "elastic", "ttlSecondsAfterFinished"})
+
+
 class TrainingJobSpec(Wire):
     """What the user asks for."""
 
@@ -479,7 +490,9 @@ class TrainingJobSpec(Wire):
     restart: Restart | None = None
     """When a failed job starts again. Default: its first failure of its own ends it."""
     defragment: Defragment = Defragment.NEVER
-    """Never, OnRestart or Planned: when the job may be moved to gather free GPUs. Default Never."""
+    """Never, OnRestart or Planned: when the job may be moved to gather free GPUs. OnRestart: where it starts again in
+    new Pods anyway, and a node or a domain of a level is free as a whole by that. Planned is not built yet. Default
+    Never."""
     preflight: Preflight = Preflight.NEVER
     """Never, Warn or Enforce: a short all-reduce on the chosen GPUs before the trainer starts. Default Never."""
     suspend: bool = False
@@ -493,6 +506,13 @@ class TrainingJobSpec(Wire):
     """The Pods' template: metadata (labels and annotations) and spec, which is required, any PodSpec, and judged by the
     API server when it sees the Pods. The container named trainer, or the only one, gets the GPUs."""
 
+    @property
+    def least_size(self) -> int:
+        """The least world size that keeps all groups whole. Every size that does is a multiple of it."""
+        axes = self.parallelism
+        stages = axes.tensor * axes.pipeline
+        return lcm(stages * axes.context, stages * axes.expert, self.topology.gpus_per_node or 1)
+
     @model_validator(mode="after")
     def _degrees_divide(self) -> "TrainingJobSpec":
         """The CEL rules of the CRD, said again for files that no API server has seen."""
@@ -503,6 +523,8 @@ class TrainingJobSpec(Wire):
             raise FieldError("parallelism.expert", "expert must divide context x data: gpus / (tensor x pipeline)")
         if self.elastic and self.elastic.min_gpus > self.gpus:
             raise FieldError("elastic.minGPUs", "elastic.minGPUs must not exceed gpus")
+        if self.elastic and self.elastic.min_gpus % self.least_size:
+            raise FieldError("elastic.minGPUs", BREAKS_GROUPS_MESSAGE)
         if self.topology.gpus_per_node and self.gpus % self.topology.gpus_per_node:
             raise FieldError("topology.gpusPerNode", "topology.gpusPerNode must divide gpus")
         egress = self.network.egress_bandwidth

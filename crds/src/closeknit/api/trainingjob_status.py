@@ -150,11 +150,24 @@ class AwaitedJob(Wire):
     """The attempt that ends by it."""
 
 
+class RoomToGrow(Wire):
+    """Room for more GPUs of an elastic job that runs with fewer than it asks for."""
+
+    gpus: Annotated[int, Field(ge=1, le=MAX_GPUS)]
+    """World size that there was room for when it was found."""
+    since: Timestamp
+    """Since when there has been room."""
+
+
 class PlacementStatus(Wire):
     """Where the job sits: the booking."""
 
     node_count: Annotated[int, Field(ge=0)]
     """Number of nodes."""
+    gpus: Annotated[int, Field(ge=1, le=MAX_GPUS)] | None = None
+    """World size of an elastic job that holds fewer GPUs than spec.gpus; absent where it holds all."""
+    room: RoomToGrow | None = None
+    """Room for more of them; it grows once that has lasted."""
     nodes: Annotated[list[NodeAssignment], Field(max_length=MAX_GPUS)]
     """Share of each node, in rank order; empty where packed tells them."""
     packed: PackedNodes | None = None

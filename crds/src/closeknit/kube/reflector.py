@@ -66,11 +66,12 @@ class Reflector(Generic[T]):
     `decode` gives the few fields that are kept of one JSON document, or None for an object of no interest. What it
     raises quarantines the object. `on_events` gets what each list page and each batch of watch events changed, in one
     call after `objects` shows it: of what an object passed through within a batch, where it stands now. A change that
-    leaves the decoded value equal is not told. Several resources are versions of one, newest first, that a
-    cluster need not serve at all; the first that is served is read.
+    leaves the decoded value equal is not told. A tuple of resources has the versions of one, newest first, that a
+    cluster need not serve at all; the first that is served is read, and `on_served` gets whether one is, whenever that
+    changes.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what a copy is of, and who hears of it
         self,
         api: Api,
         resource: Resource | tuple[Resource, ...],
@@ -78,11 +79,15 @@ class Reflector(Generic[T]):
         on_events: Callable[[Sequence[Event[T]]], None],
         *,
         on_quarantine: Callable[[Key, str], None] | None = None,
+        on_served: Callable[[bool], None] | None = None,
         field_selector: str | None = None,
         label_selector: str | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._versions = resource if isinstance(resource, tuple) else (resource,)
+        self._may_be_unserved = isinstance(resource, tuple)
+        self._is_served: bool | None = None
+        self._on_served = on_served
         self.resource = self._versions[0]
         self.relists_total = 0  # lists after the first complete one
         self.watch_errors_total = 0  # failed lists and watches; not a watch that ended quietly
@@ -168,7 +173,7 @@ class Reflector(Generic[T]):
             self._must_list = True
             self._failed(error)
         except ApiError as error:
-            if isinstance(error, NotFound | Forbidden) and len(self._versions) > 1:
+            if isinstance(error, NotFound | Forbidden) and self._may_be_unserved:
                 return await self._unserved(error)
             self._failed(error)
             return self._backoff.pause_s(self._failures, error.retry_after_s)
@@ -188,6 +193,7 @@ class Reflector(Generic[T]):
         if not self.synced.is_set() or self._objects:
             _log.info("nothing is read of %s: %s", self.resource, error)
         self._remove_ghosts(set())
+        self._tell_served(is_served=False)
         self.last_error = None
         self.synced.set()
         await self._is_whole(self._begun_lists)
@@ -222,6 +228,7 @@ class Reflector(Generic[T]):
             if continue_token is None:
                 break
         self._remove_ghosts(seen)
+        self._tell_served(is_served=True)
         self._last_rv = page.resource_version
         self._must_list = False
         self.last_error = None
@@ -229,6 +236,11 @@ class Reflector(Generic[T]):
             self.relists_total += 1
         self.synced.set()
         await self._is_whole(this_list)
+
+    def _tell_served(self, *, is_served: bool) -> None:
+        if self._is_served is not is_served and self._on_served is not None:
+            self._on_served(is_served)
+        self._is_served = is_served
 
     async def _is_whole(self, number: int) -> None:
         """Tells those who wait for this list."""

@@ -1,4 +1,8 @@
-"""The turnstile of a small web server: so many connections at once, each for so long, whatever comes through them."""
+"""The turnstile of a small web server: so many connections at once, each for so long, whatever comes through them.
+
+A connection whose answer is a stream leaves it, once the server has found that its reader may have that: such streams
+are bounded by who serves them.
+"""
 
 import asyncio
 import ssl
@@ -18,21 +22,25 @@ class Turnstile:
     """
 
     def __init__(
-        self, serve: Callable[[], asyncio.Protocol], secured: Callable[[], ssl.SSLContext] | None = None
+        self,
+        serve: Callable[[Callable[[], None]], asyncio.Protocol],
+        secured: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
-        """`secured` None: what is served goes over the wire as it is. A handshake happens inside of the turnstile, so
-        that who begins one and does not go on is bounded as everybody."""
+        """`serve` is given what its protocol calls where the connection is to stay. `secured` None: what is served goes
+        over the wire as it is. A handshake happens inside of the turnstile, so that who begins one and does not go on
+        is bounded as everybody."""
         self._serve = serve
         self._secured = secured
         self._open: dict[_Connection, str] = {}  # addresses, the oldest connection first
+        self._staying: set[_Connection] = set()
 
     def __call__(self) -> asyncio.Protocol:
         """The protocol of a connection that is about to be made."""
-        return _Connection(self, self._serve(), None if self._secured is None else self._secured())
+        return _Connection(self, self._serve, None if self._secured is None else self._secured())
 
     def close(self) -> None:
         """Ends every connection at once."""
-        for connection in tuple(self._open):
+        for connection in (*self._open, *self._staying):
             connection.cut()
 
     def enter(self, connection: "_Connection", address: str) -> None:
@@ -47,14 +55,25 @@ class Turnstile:
     def leave(self, connection: "_Connection") -> None:
         """A connection is over."""
         self._open.pop(connection, None)
+        self._staying.discard(connection)
+
+    def stay(self, connection: "_Connection") -> None:
+        """A connection makes room for others, and lasts."""
+        if self._open.pop(connection, None) is not None:
+            self._staying.add(connection)
 
 
 class _Connection(asyncio.Protocol):
     """One connection; what it does is the inner protocol's."""
 
-    def __init__(self, turnstile: Turnstile, inner: asyncio.Protocol, context: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        turnstile: Turnstile,
+        serve: Callable[[Callable[[], None]], asyncio.Protocol],
+        context: ssl.SSLContext | None,
+    ) -> None:
         self._turnstile = turnstile
-        self._inner = inner
+        self._inner = serve(self._stay)
         self._context = context
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -114,6 +133,11 @@ class _Connection(asyncio.Protocol):
         self._left()
         if self._is_open:
             self._inner.connection_lost(exc)
+
+    def _stay(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._turnstile.stay(self)
 
     def _left(self) -> None:
         if self._deadline is not None:

@@ -1,4 +1,4 @@
-"""/healthz, /readyz and /metrics over HTTP or HTTPS, one request on each connection."""
+"""/healthz, /readyz, /metrics and further pages over HTTP or HTTPS, one request on each connection."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -40,9 +40,11 @@ class WebServer:
         refresh: Callable[[], Awaitable[None]] | None = None,
         written: Callable[[], bytes] = bytes,
         certificate: Certificate | None = None,
+        pages: Mapping[str, Handler] | None = None,
     ) -> None:
         """`refresh` brings the registry up to date for who may read it, where it is not kept so. `written` gives
-        further families, as they go over the wire. `certificate` None: plain HTTP."""
+        further families, as they go over the wire. `certificate` None: plain HTTP. `pages` are further paths, and what
+        answers there: each says itself who may read it."""
         self._refresh = refresh
         self._written = written
         self._address = address
@@ -53,6 +55,7 @@ class WebServer:
             "/healthz": self._healthz,
             "/readyz": self._readyz,
             "/metrics": self._show_metrics,
+            **(pages or {}),
         }
         self._turnstile = Turnstile(partial(Exchange, routes), None if certificate is None else certificate.context)
         self._listener: asyncio.Server | None = None
@@ -87,13 +90,17 @@ class WebServer:
 
     async def _show_metrics(self, request: HttpRequest) -> Reply:
         if self._access is not None:
-            authorization = request.headers.get("authorization") or request.headers.get(PROXIED.lower())
-            status = await self._access.status(authorization, request.path, request.address)
+            status = await self._access.status(shown(request), request.path, request.address)
             if status != 200:
                 return Reply(status)
         if self._refresh is not None:
             await self._refresh()
         return Reply(200, await asyncio.to_thread(self.exposition), CONTENT_TYPE_LATEST)
+
+
+def shown(request: HttpRequest) -> str | None:
+    """By what a caller shows who it is, whether it comes itself or through the API server."""
+    return request.headers.get("authorization") or request.headers.get(PROXIED.lower())
 
 
 def _verdict(complaints: list[str], status: int) -> Reply:

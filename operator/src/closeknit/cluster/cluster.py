@@ -14,8 +14,11 @@ from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.booking.booking import AwaitedAttempt, Booking
 from closeknit.cluster.booking.job import InvalidJob, is_whole
+from closeknit.cluster.capacity.provisioning import ProvisioningRequest
 from closeknit.cluster.forest.forest import Forest
 from closeknit.cluster.job_volumes import NO_VOLUMES, Awaited, Volumes, awaited, volumes_of
+from closeknit.cluster.kueue.admission import Admission, admission
+from closeknit.cluster.kueue.workload import Workload, own
 from closeknit.cluster.network.levels import Levels
 from closeknit.cluster.node.node import NodeView
 from closeknit.cluster.node.slice_pools import uuid_of
@@ -27,7 +30,7 @@ from closeknit.cluster.objects.node_objects import DeviceClass, PriorityClass
 from closeknit.cluster.objects.pod_requests import Amounts
 from closeknit.cluster.objects.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from closeknit.cluster.persistent.heartbeats import STALE_AFTER
-from closeknit.cluster.persistent.table import EMPTY, ObjectKey
+from closeknit.cluster.persistent.table import EMPTY, ObjectKey, Table
 from closeknit.cluster.pods.pod import Pod
 from closeknit.cluster.store.indexes import (
     ALLOCATIONS,
@@ -44,20 +47,31 @@ from closeknit.cluster.store.indexes import (
     PODS,
     PODS_OF,
     PRIORITIES,
+    PROVISIONING,
+    PROVISIONING_OF,
     REPORTS,
+    RESOURCE_FLAVORS,
     RUN_ENDS,
+    SERVED,
     SLICES,
     SLICES_OF_POOL,
     SLICES_ON,
     STORAGE_CLASSES,
+    SUBMITTED,
     TOPOLOGIES,
     VOLUME_CLAIMS,
     VOLUMES,
+    WORKLOAD_PRIORITIES,
+    WORKLOADS,
+    WORKLOADS_OF,
 )
 from closeknit.cluster.store.kinds import ClusterObject, ObjectChange, change
 from closeknit.cluster.store.next_version import after
 from closeknit.cluster.store.object_tables import ObjectTables
 
+WORKLOADS_SERVED, PROVISIONING_SERVED = "workloads", "provisioningrequests"
+"""Names of the ServedKinds that say so."""
+_OF_OTHERS: tuple[Table[Any, Any], ...] = (WORKLOADS, RESOURCE_FLAVORS, WORKLOAD_PRIORITIES, PROVISIONING, SERVED)
 _Pairs = list[tuple[NodeView | None, NodeView | None]]
 
 
@@ -222,6 +236,7 @@ class Cluster:
             and self.meek == other.meek
             and self.tells_gpus_like(other)
             and self.has_volumes_like(other)
+            and self.has_workloads_like(other)
         )
 
     def joins_like(self, other: "Cluster") -> bool:
@@ -332,6 +347,63 @@ class Cluster:
     def volume_awaited(self, pod: Pod, template: Mapping[str, Any]) -> Awaited | None:
         """The first claim of a Pod with this spec that waits for its volume to be made; None without one."""
         return awaited(template, pod.namespace, pod.name, self._tables)
+
+    @property
+    def serves_kueue(self) -> bool:
+        """Whether the API server serves Kueue's Workloads, and lets them be read."""
+        return WORKLOADS_SERVED in self._tables.all(SERVED)
+
+    def has_workloads_like(self, other: "Cluster") -> bool:
+        """Whether `workload_of`, `admission_of`, `capacity_of` and `serves_kueue` certainly return the same for the
+        same jobs."""
+        mine, others = self._tables, other._tables
+        return all(mine.all(table) is others.all(table) for table in _OF_OTHERS)
+
+    def workload_of(self, job: TrainingJob) -> Workload | None:
+        """The job's own Workload; None without one. The same object as long as it is unchanged."""
+        return own(self._tables.under(WORKLOADS_OF, job.key), job.metadata.name, job.metadata.uid)
+
+    def admission_of(self, job: TrainingJob, workload: Workload) -> Admission:
+        """What its admitted Workload adds to a job's Pods."""
+        return admission(workload, job.spec, self._tables.all(RESOURCE_FLAVORS))
+
+    def as_submitted(self, job: TrainingJob) -> TrainingJob:
+        """The job as its author wrote it, without what Kueue adds."""
+        return self._tables.all(SUBMITTED).get(job.key, job)
+
+    @property
+    def jobs_with_workloads(self) -> Collection[JobKey]:
+        """Keys of the jobs that own Workloads, in no order."""
+        found: Mapping[JobKey, tuple[Workload, ...]] = self._tables.filed.get(WORKLOADS_OF, EMPTY)
+        return found.keys()
+
+    @property
+    def serves_provisioning_requests(self) -> bool:
+        """Whether the API server serves ProvisioningRequests, and lets them be read."""
+        return PROVISIONING_SERVED in self._tables.all(SERVED)
+
+    @property
+    def provisioning_requests(self) -> tuple[ProvisioningRequest, ...]:
+        """Those of TrainingJobs, by namespace and name."""
+        found = self._tables.all(PROVISIONING)
+        return tuple(found[key] for key in sorted(found))
+
+    def capacity_of(self, job: TrainingJob) -> ProvisioningRequest | None:
+        """What is asked of an autoscaler for the job; None where nothing is. The same object as long as it is
+        unchanged."""
+        there = self._tables.under(PROVISIONING_OF, job.key)
+        return next((each for each in there if each.job_uid == job.metadata.uid and not each.is_going), None)
+
+    def with_nodes(self, views: Iterable[NodeView]) -> "Cluster":
+        """The cluster as if these nodes were there, too: for what-if questions."""
+        pairs: _Pairs = [(None, view) for view in views]
+        nodes = Map(self.nodes).update({view.name: view for _, view in pairs if view is not None})
+        return replace(self, nodes=nodes, _grown=_Grown(self.levels, nodes, self.forest.after(pairs)))
+
+    def queue_priority(self, name: str) -> int | None:
+        """The value of a WorkloadPriorityClass; None where it is not there."""
+        found = self._tables.all(WORKLOAD_PRIORITIES).get(name)
+        return None if found is None else found.value
 
     @property
     def topologies(self) -> Mapping[str, ClusterTopology]:

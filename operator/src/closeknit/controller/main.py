@@ -17,6 +17,8 @@ from closeknit.controller.process import Process
 from closeknit.kube.errors import LoginError
 from closeknit.kube.http.http_api import HttpApi
 from closeknit.kube.lease import SENT_WITHIN_S
+from closeknit.lifecycle.capacity.capacity_news import NEVER, CapacityPolicy
+from closeknit.lifecycle.capacity.gang_shape import NodeGroup, node_groups
 from closeknit.lifecycle.device_taints import DeviceTaints
 from closeknit.runtime import logs
 from closeknit.runtime.access import Access
@@ -71,8 +73,10 @@ async def _run(options: argparse.Namespace) -> None:
             election,
             sidecar_image=options.sidecar_image,
             device_taints=DeviceTaints(options.device_taints),
+            capacity=CapacityPolicy(options.provisioning_class, options.node_groups),
             rank_info_limit=options.rank_info_limit,
             certificate=certificate,
+            shows_map=options.shows_map,
         )
         await shell.run(process)
 
@@ -85,8 +89,8 @@ def _parser() -> argparse.ArgumentParser:
         type=_address,
         default="127.0.0.1:8080",
         metavar="HOST:PORT",
-        help="where to serve /healthz, /readyz and /metrics (default %(default)s); beyond localhost by HTTPS, and "
-        "/metrics needs a token that may get it",
+        help="where to serve /healthz, /readyz, /metrics and /map/ (default %(default)s); beyond localhost by HTTPS, "
+        "and /metrics and the map's data need a token that may get them",
     )
     parser.add_argument(
         "--metrics-certificate",
@@ -120,12 +124,33 @@ def _parser() -> argparse.ArgumentParser:
         "NoSchedule; default %(default)s",
     )
     parser.add_argument(
+        "--provisioning-class",
+        default=NEVER,
+        metavar="CLASS",
+        help="the class of ProvisioningRequest by which jobs that wait for nodes ask for them, unless a job's "
+        "annotation says another; default %(default)s",
+    )
+    parser.add_argument(
+        "--node-groups",
+        type=_node_groups,
+        default=(),
+        metavar="JSON",
+        help="node groups of which no node may be there, a list of {name, gpus, product, labels}: jobs that they could "
+        "hold ask for nodes, too",
+    )
+    parser.add_argument(
         "--rank-info-limit",
         type=_count,
         default=LIMIT,
         metavar="RANKS",
         help="show closeknit_rank_info, which has names of jobs and namespaces, while there are at most so many ranks "
         "(default %(default)s); 0: never",
+    )
+    parser.add_argument(
+        "--no-map",
+        dest="shows_map",
+        action="store_false",
+        help="serve no web map; by default it is at /map/, and its data needs a token that may get /map/stream",
     )
     formats, levels = ([each.value for each in kind] for kind in (logs.LogFormat, logs.LogLevel))
     parser.add_argument("--log-format", choices=formats, default="plain", help="default %(default)s")
@@ -140,6 +165,13 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 9):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of ranks, such as {LIMIT}, or 0 for none")
     return int(text)
+
+
+def _node_groups(text: str) -> tuple[NodeGroup, ...]:
+    try:
+        return node_groups(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"no list of node groups: {error}") from None
 
 
 def _address(text: str) -> Address:

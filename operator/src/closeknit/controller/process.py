@@ -18,13 +18,18 @@ from closeknit.controller.gauges.totals import totals
 from closeknit.controller.leader.fenced_api import FencedApi
 from closeknit.controller.leader.leadership import Elected, Election, Leadership, Unopposed
 from closeknit.controller.loop import SchedulingLoop
+from closeknit.controller.mapserver.feed import MapFeed
+from closeknit.controller.mapserver.pages import MapPages
+from closeknit.controller.mapserver.viewers import Viewers
 from closeknit.controller.metrics import Metrics, utc_now
 from closeknit.controller.sight import Sight
 from closeknit.controller.vitals import OperatorVitals
 from closeknit.controller.worker import ThreadWorker
 from closeknit.controller.writes.writes import Writes
 from closeknit.kube.api import Api
+from closeknit.lifecycle.capacity.capacity_news import NOTHING_ASKED, CapacityPolicy, capacity_news
 from closeknit.lifecycle.device_taints import DeviceTaints, taint_news
+from closeknit.lifecycle.kueue.workload_news import workload_news
 from closeknit.lifecycle.overview.summary import summary
 from closeknit.lifecycle.topology_status import TopologyNews, lemon_news, silences, topology_news
 from closeknit.placement.fragmentation import Fragmentation, fragmentation
@@ -35,6 +40,10 @@ from closeknit.runtime.serving import Certificate
 from closeknit.runtime.web import WebServer
 
 GAUGES_S = 5.0  # as often as anybody scrapes
+ASKED_S = 5.0  # nodes take minutes to come
+QUEUED_S = 0.2  # Kueue hears of a job, and gets quota back, that soon
+QUEUED_AGAIN_S = 5.0  # after a refusal: somebody has to change something, or Kueue has just done so
+QUEUED_AT_ONCE = 256  # Workloads that are written before the cluster is looked at again
 FRAGMENTATION_S = 30.0  # 17 to 27 ms on 5,000 nodes, of the thread that decides
 TOLD_S = 30.0  # status of the cluster as a whole: free GPUs change with each booking, and no decision reads them
 EVENTS_PER_LOOK = 16  # of nodes: of a fleet whose agents all end at once most are told later, some every half minute
@@ -61,19 +70,22 @@ class Process:
         *,
         sidecar_image: str = "",
         device_taints: DeviceTaints = DeviceTaints.NEVER,
+        capacity: CapacityPolicy = NOTHING_ASKED,
         rank_info_limit: int = LIMIT,
         certificate: Certificate | None = None,
+        shows_map: bool = True,
         now: Callable[[], datetime] = utc_now,
         on_lost: Callable[[str], None] = end_at_once,
     ) -> None:
-        """`access` None: everyone who reaches the address may read the metrics. `sidecar_image` empty: no gang restarts
-        in place. `rank_info_limit`: no closeknit_rank_info while there are more ranks. `certificate` None: plain HTTP.
-        `on_lost` is called when another replica may lead."""
+        """`access` None: everyone who reaches the address may read the metrics and the map. `sidecar_image` empty: no
+        gang restarts in place. `rank_info_limit`: no closeknit_rank_info while there are more ranks. `certificate`
+        None: plain HTTP. `on_lost` is called when another replica may lead."""
         self.metrics = Metrics(now)
         api = MeteredApi(api, self.metrics.count_request)
         self.sight = Sight(api, self.wake, sidecar_image)
         self._rank_info_limit = rank_info_limit
         self._device_taints = device_taints
+        self._capacity = capacity
         self._worker = ThreadWorker()
         self._free: Fragmentation | None = None
         self._now = now
@@ -85,6 +97,8 @@ class Process:
         self._writes = Writes(self._fence, self.metrics.count_write, now, socket.gethostname())
         self.loop = SchedulingLoop(self.sight, self.leadership, self._writes, self.metrics, now, self._worker)
         self.vitals = OperatorVitals(self.sight, self.leadership, self.loop)
+        self._map = MapFeed(self._seen, lambda: self._free, self._worker.run, now, version("closeknit"))
+        pages = MapPages(self._map, Viewers(access, self._namespaces)).handlers() if shows_map else {}
         self.web = WebServer(
             metrics_address,
             self.vitals,
@@ -93,7 +107,14 @@ class Process:
             self.metrics.refresh,
             written=lambda: self.metrics.text,
             certificate=certificate,
+            pages=pages,
         )
+
+    def _seen(self) -> Cluster | None:
+        return self.sight.cluster if self.sight.is_synced else None
+
+    def _namespaces(self) -> list[str]:
+        return sorted({job.namespace for job in self.sight.cluster.jobs})
 
     def wake(self) -> None:
         """Has the loop look again."""
@@ -120,8 +141,11 @@ class Process:
                 parts.create_task(self._show(), name="gauges")
                 parts.create_task(self._show_free(), name="fragmentation")
                 parts.create_task(self._tell(), name="topology status")
+                parts.create_task(self._queue(), name="Kueue")
+                parts.create_task(self._ask(), name="capacity")
                 parts.create_task(measure_lag(self.metrics.loop_lag.observe), name="lag")
                 parts.create_task(self._settle(), name="heap")
+                parts.create_task(self._map.run(), name="map")
 
     async def _release(self) -> None:
         """Lets another replica lead, unless something of ours may still be written: then the Lease runs out."""
@@ -191,6 +215,37 @@ class Process:
                     )  # what was refused is found again
                     seen = None if is_left else cluster
             await asyncio.sleep(TOLD_S)
+
+    async def _queue(self) -> None:
+        """Keeps the Workloads of jobs in Kueue's queues as their jobs need them."""
+        seen: Cluster | None = None
+        await self.loop.begun.wait()
+        while True:
+            pause_s = QUEUED_S
+            if (cluster := self.sight.cluster) is not seen:
+                try:
+                    news = await self._worker.run(partial(workload_news, cluster, self._now()))
+                    is_done = await self._writes.queue(news.first(QUEUED_AT_ONCE))
+                except Exception:  # the other jobs go on
+                    _log.exception("Workloads were not kept up")
+                    self.metrics.broken_decisions.inc()
+                    is_done = False
+                seen, pause_s = (cluster, QUEUED_S) if is_done else (None, QUEUED_AGAIN_S)
+            await asyncio.sleep(pause_s)
+
+    async def _ask(self) -> None:
+        """Asks autoscalers for nodes, for jobs that wait for some."""
+        await self.loop.begun.wait()
+        while True:
+            cluster = self.sight.cluster
+            if cluster.serves_provisioning_requests and not self.sight.has_new_machine:
+                try:
+                    look = partial(capacity_news, cluster, self.loop.tables, self._capacity, self._now())
+                    await self._writes.ask(await self._worker.run(look))
+                except Exception:  # no decision reads it
+                    _log.exception("nodes were not asked for")
+                    self.metrics.broken_decisions.inc()
+            await asyncio.sleep(ASKED_S)
 
     def _news(self, cluster: Cluster, now: datetime) -> tuple[TopologyNews, ...]:
         return topology_news(cluster, now, summary(cluster, self._free, now, version("closeknit")))

@@ -9,7 +9,8 @@ from functools import partial
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.job import InvalidJob, is_whole, without_templates
-from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.cluster import PROVISIONING_SERVED, WORKLOADS_SERVED, Cluster
+from closeknit.cluster.kueue.flavors import ServedKind
 from closeknit.cluster.objects.agent_report import AgentReport
 from closeknit.cluster.objects.dra import ResourceClaim
 from closeknit.cluster.objects.silence import NODE_LEASES, POLL_S, SignsOfLife, renewal
@@ -220,12 +221,14 @@ class Sight:
     def _reflector(
         self, api: Api, kind: Kind, decode: Callable[[bytes], ClusterObject | None]
     ) -> Reflector[ClusterObject]:
+        versions = tuple(Resource(kind.group, version, kind.plural, kind.namespaced) for version in kind.versions)
         return Reflector(
             api,
-            tuple(Resource(kind.group, version, kind.plural, kind.namespaced) for version in kind.versions),
+            versions if kind.may_be_unserved else versions[0],
             decode,
             partial(self._take, kind.stream),
             on_quarantine=partial(_report, kind.stream),
+            on_served=partial(self._take_served, kind.plural),
             field_selector=kind.field_selector,
             label_selector=kind.label_selector,
         )
@@ -247,6 +250,11 @@ class Sight:
             self._on_change()
         elif self._later is None:
             self._later = asyncio.get_running_loop().call_later(UNHURRIED_S, self._hurry)
+
+    def _take_served(self, plural: str, is_served: bool) -> None:
+        if plural in {WORKLOADS_SERVED, PROVISIONING_SERVED}:
+            self._changes.append(ObjectChange(Stream.SERVED, ("", plural), ServedKind(plural) if is_served else None))
+            self._on_change()
 
     def _hurry(self) -> None:
         self._later = None

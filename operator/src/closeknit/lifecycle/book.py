@@ -91,8 +91,9 @@ def too_many(job: TrainingJob, placement: Placement, volumes: Volumes) -> str | 
     return None
 
 
-def book(subject: Subject, placement: Placement) -> Plan:
-    """The booking of the placement, and all children of the attempt; of one whose other Pods stay only the new ones."""
+def book(subject: Subject, placement: Placement, why: str = "") -> Plan:
+    """The booking of the placement, and all children of the attempt; of one whose other Pods stay only the new ones.
+    `why` a job leaves the GPUs that it has."""
     job, number = subject.job, subject.attempt
     booked = _placement_status(job, placement)
     stored = job.status.placement
@@ -117,7 +118,7 @@ def book(subject: Subject, placement: Placement) -> Plan:
         probes=_probes(subject, made),
         opening=children.opening,
         actions=children.actions,
-        notice=placed(subject, booked, harmed(found)),
+        notice=placed(subject, booked, harmed(found), why),
         adds=creation.additions(made),
     )
     return replace(plan, sets=found.names)
@@ -256,9 +257,9 @@ def _are_outlived_counted(subject: Subject, held: Booking) -> bool:
     )
 
 
-def placed(subject: Subject, booked: PlacementStatus, harm: str | None = None) -> Notice:
-    """The Event of a booking, with settings that harm the job there, a level that it prefers in vain, and a
-    lemon that it had to take."""
+def placed(subject: Subject, booked: PlacementStatus, harm: str | None = None, why: str = "") -> Notice:
+    """The Event of a booking, with why it leaves the GPUs that it had, settings that harm the job there, a level that
+    it prefers in vain, and a lemon that it had to take."""
     nodes = assignments(booked)
     device = next((node.mig_device for node in nodes if node.mig_device), None)
     asked = f"MIG device {device}" if device else count(sum(len(node.gpus) for node in nodes), "GPU")
@@ -266,7 +267,9 @@ def placed(subject: Subject, booked: PlacementStatus, harm: str | None = None) -
     predicted = "" if bandwidth is None else f", {bandwidth:g} GB/s predicted"
     bad = [f"{each.words}, and nothing else had room" for each in lemons_of(booked, subject.cluster, subject.now)[:1]]
     warnings = [words for words in (harm, unknown_preference(subject.job.spec, subject.cluster), *bad) if words]
-    note = "; ".join((f"{asked} on {names([node.name for node in nodes])}{predicted}", *warnings))
+    few = "" if booked.gpus is None else f" of the {subject.job.spec.gpus} that it asks for"
+    moved = [why] if why else []
+    note = "; ".join((f"{asked}{few} on {names([node.name for node in nodes])}{predicted}", *moved, *warnings))
     return subject.notice(EventReason.PLACED, note, action=EventAction.PLACE, warning=bool(warnings))
 
 
@@ -303,8 +306,10 @@ def booked_share(share: Share) -> BookingShare:
 
 def _placement_status(job: TrainingJob, placement: Placement) -> PlacementStatus:
     told = encoded(_shares(job, placement))
+    gpus = sum(len(share.gpus) for share in placement.shares)
     return PlacementStatus(
         node_count=len(placement.shares),
+        gpus=gpus if gpus < job.spec.gpus else None,
         nodes=told.nodes,
         packed=told.packed,
         parameter_servers=told.parameter_servers,

@@ -1,30 +1,109 @@
-"""The end of an attempt that makes room for a job of higher priority."""
+"""A running attempt ends by a verdict on the queue: it makes room, gives Kueue its quota back, or changes its size.
+
+The end of an attempt of another size and the booking of the next one are one write. All its Pods are new: how many
+ranks there are, and how many of them are before its own, is told to each Pod when it is made.
+"""
+
+from dataclasses import replace
 
 from closeknit.api.names import EndReason, EventAction, JobKey, service_name
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.remains import remains
-from closeknit.lifecycle.attempt.subject import deletions
+from closeknit.lifecycle.attempt.subject import Subject, deletions
+from closeknit.lifecycle.book import book
 from closeknit.lifecycle.health.ending import succeeded
 from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.writes.plan import Delete, Plan
+from closeknit.lifecycle.writes.quota_demand import given_back
+from closeknit.placement.values.placement import Placement
+from closeknit.placement.values.sentences import count
 
 
 def evict(attempt: Attempt, by: JobKey) -> Plan:
     """The attempt ends, uncharged: its Pods get their grace period, and the job waits again with its age. One that is
     over already is over."""
-    if attempt.is_over:
-        return succeeded(attempt)
     subject = attempt.subject
-    # Readers of a job learn no names of other namespaces.
-    whom = str(by) if by.namespace == subject.job.key.namespace else "a job of another namespace"
+    whom = _named(by, subject)
     message = (
         f"makes room for {whom}, which has a higher priority; the job keeps its age, is not charged for this, and "
         "starts again as soon as there is room for it"
     )
-    status = statuses.restarting(subject.job, subject.now, EndReason.PREEMPTED, message, again=None)
+    return _ended(attempt, EndReason.PREEMPTED, message, EventAction.PREEMPT)
+
+
+def evict_by_kueue(attempt: Attempt, message: str) -> Plan:
+    """The same, until Kueue admits the job again."""
+    return _ended(attempt, EndReason.EVICTED_BY_KUEUE, message, EventAction.SUSPEND)
+
+
+def _ended(attempt: Attempt, reason: EndReason, message: str, action: EventAction) -> Plan:
+    if attempt.is_over:
+        return succeeded(attempt)
+    subject = attempt.subject
+    status = statuses.restarting(subject.job, subject.now, reason, message, again=None)
     foreign = deletions(attempt.replaced)
     gone = {each.name for each in foreign}
     left = (each for each in remains(subject, subject.attempt, ended=subject.now).actions if each.name not in gone)
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
-    notice = subject.notice(EndReason.PREEMPTED, message, action=EventAction.PREEMPT, warning=True)
+    notice = subject.notice(reason, message, action=action, warning=True)
     return subject.plan(status, actions=(*foreign, *left, service), notice=notice)
+
+
+def grow(attempt: Attempt, placement: Placement) -> Plan:
+    """The attempt ends, uncharged, and the next one has these GPUs. Nothing is stored where a quota has too little left
+    for them."""
+    before, after, asked = attempt.booking.gpus, _gpus(placement), attempt.subject.job.spec.gpus
+    message = (
+        f"grows from {before} to {after} of its {count(asked, 'GPU')}, for there has been room for more of them for "
+        f"{_minutes()}; it starts again in new Pods, and is not charged for this"
+    )
+    return _resized(attempt, placement, EndReason.GROWN, message)
+
+
+def shrink(attempt: Attempt, placement: Placement, by: JobKey) -> Plan:
+    """The attempt ends, uncharged, and the next one has these GPUs: others go to a job of higher priority."""
+    before, after = attempt.booking.gpus, _gpus(placement)
+    whom = _named(by, attempt.subject)
+    message = (
+        f"gives {before - after} of its {count(before, 'GPU')} to {whom}, which has a higher priority, and goes on "
+        f"with {after}; it starts again in new Pods, is not charged for this, and grows as soon as there is room"
+    )
+    plan = _resized(attempt, placement, EndReason.SHRUNK, message)
+    return replace(plan, demand=None)  # whatever a quota says, it has to give them
+
+
+def _resized(attempt: Attempt, placement: Placement, reason: EndReason, message: str) -> Plan:
+    if attempt.is_over:
+        return succeeded(attempt)
+    subject = attempt.subject
+    ended = statuses.restarting(subject.job, subject.now, reason, message, again=None)
+    following = replace(subject, job=subject.job.model_copy(update={"status": ended}))
+    plan = book(following, placement)
+    foreign = deletions(attempt.replaced)
+    named = {each.name for each in foreign}
+    left = (each for each in remains(subject, subject.attempt, ended=subject.now).actions if each.name not in named)
+    service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
+    return replace(
+        plan,
+        demand=None if plan.demand is None else replace(plan.demand, given_back=_given_back(subject)),
+        actions=(*foreign, *left, service, *plan.actions),
+        notice=subject.notice(reason, message, action=EventAction.RESIZE, warning=reason is EndReason.SHRUNK),
+    )
+
+
+def _given_back(subject: Subject) -> dict[str, int]:
+    """What quotas count less once its Pods of now are gone."""
+    return given_back(pod for pod in subject.children.own if pod.is_live)
+
+
+def _gpus(placement: Placement) -> int:
+    return sum(len(share.gpus) for share in placement.shares)
+
+
+def _minutes() -> str:
+    return count(int(statuses.GROWS_AFTER.total_seconds()) // 60, "minute")
+
+
+def _named(by: JobKey, subject: Subject) -> str:
+    """A job, for readers of this one, who learn no names of other namespaces."""
+    return str(by) if by.namespace == subject.job.key.namespace else "a job of another namespace"

@@ -16,10 +16,11 @@ from closeknit.lifecycle.attempt.remains import Remains, remains
 from closeknit.lifecycle.attempt.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.awaited_room import await_room
 from closeknit.lifecycle.book import book
-from closeknit.lifecycle.eviction import evict
+from closeknit.lifecycle.eviction import evict, evict_by_kueue, grow, shrink
 from closeknit.lifecycle.health.ending import abandoned, over, succeeded
 from closeknit.lifecycle.reserved_words import estimated_start, expectation
 from closeknit.lifecycle.status import statuses
+from closeknit.lifecycle.status.capacity_words import capacity_words
 from closeknit.lifecycle.status.conditions import stated, timestamp
 from closeknit.lifecycle.status.deadlines import deadline, expiry
 from closeknit.lifecycle.status.degraded import FIXED
@@ -33,11 +34,14 @@ from closeknit.lifecycle.verdict import (
     Await,
     Book,
     Evict,
+    EvictByKueue,
+    Grow,
     Hold,
     Keep,
     Refusal,
     Reservation,
     Reserve,
+    Shrink,
     Verdict,
     Wait,
     WaitCause,
@@ -57,19 +61,27 @@ def follow(
     due = None if isinstance(verdict, Wait) and verdict.refusal.cause in _NOT_DUE else deadline(job)
     is_late = due is not None and due <= now
     match verdict:
-        case Keep(booking, is_fit):
+        case Keep(booking, is_fit, room):
             attempt = Attempt(subject, booking)
             plan = _too_late(subject) if is_late and not attempt.is_over else tend(attempt, is_fit=is_fit)
+            if room is not None and not plan.writes:
+                plan = subject.plan(statuses.roomy(job, now, room), wake_after_s=plan.wake_after_s)
         case _ if is_late:
             plan = _too_late(subject)
-        case Book(placement):
-            plan = book(subject, placement)
+        case Book(placement, why):
+            plan = book(subject, placement, why)
         case Hold(shares, message):
             plan = _hold(subject, shares, message)
         case Await(awaits, message, placement):
             plan = await_room(subject, awaits, message, placement)
         case Evict(held, by):
             plan = evict(Attempt(subject, held), by)
+        case EvictByKueue(held, message):
+            plan = evict_by_kueue(Attempt(subject, held), message)
+        case Grow(held, placement):
+            plan = grow(Attempt(subject, held), placement)
+        case Shrink(held, placement, by):
+            plan = shrink(Attempt(subject, held), placement, by)
         case Reserve(refusal, reservation):
             plan = _wait(subject, refusal, reservation)
         case Wait(refusal):
@@ -139,7 +151,12 @@ def _wait(subject: Subject, refusal: Refusal, reservation: Reservation | None = 
             until = () if patience is None else (f"it waits until {timestamp(patience)} at the latest",)
             kept = subject.cluster.volumes_of(job).words
             expected = () if reservation is None else (expectation(reservation),)
-            others = (*((away.words,) if away.words else ()), *((f"its volumes: {kept}",) if kept else ()))
+            told = capacity_words(subject.cluster.capacity_of(job))
+            others = (
+                *((away.words,) if away.words else ()),
+                *((f"its volumes: {kept}",) if kept else ()),
+                *((told,) if told else ()),
+            )
             message = "; ".join((refusal.message, *until, *expected, *others))
             refused = _refuse(subject, replace(refusal, message=message), wake_after_s, patience, reservation)
             return refused.woken_at(now, _left(subject).until)

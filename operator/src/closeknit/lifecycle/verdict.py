@@ -54,6 +54,9 @@ class Keep:
     is_fit: bool = True
     """Whether another attempt could get the same GPUs; checked only where one of its Pods is missing, going or failed.
     """
+    room: int | None = None
+    """Of a job that holds fewer GPUs than it asks for: the size that there is room for now, 0 for none, where its
+    status says otherwise; None where nothing is to be said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ class Book:
     """It gets these GPUs."""
 
     placement: Placement
+    why: str = ""
+    """Why it leaves those that it has; empty of one that has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,31 @@ class Evict:
 
 
 @dataclass(frozen=True, slots=True)
+class EvictByKueue:
+    """Kueue takes its quota back: its attempt ends."""
+
+    booking: Booking
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grow:
+    """It gets more GPUs: its attempt ends, and the next one has these."""
+
+    booking: Booking
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Shrink:
+    """It gives some of its GPUs to a job of higher priority: its attempt ends, and the next one has these."""
+
+    booking: Booking
+    placement: Placement
+    by: JobKey
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """It holds nothing, or must give up what it holds."""
 
@@ -119,9 +149,5 @@ class Reserve(Wait):
     reservation: Reservation
 
 
-Verdict = Keep | Book | Hold | Await | Evict | Wait | Reserve
-"""What `schedule` says of a job, and `follow` brings its objects to.
-
-To come, each as a class beside these: Shrink and Grow (an elastic gang gives some of its ranks, or takes some more).
-Both concern several jobs, which is why one function decides for all.
-"""
+Verdict = Keep | Book | Hold | Await | Evict | EvictByKueue | Grow | Shrink | Wait | Reserve
+"""What `schedule` says of a job, and `follow` brings its objects to."""

@@ -7,13 +7,16 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.mistake import OwnMistake, guarded
 from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
 from closeknit.placement.gang.cache import Tables
+from closeknit.scheduling.elastic.growth import Growth
+from closeknit.scheduling.kueue.queued import queued
 from closeknit.scheduling.memo.backfill import Backfill
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.question_budget import QuestionBudget
 from closeknit.scheduling.memo.questions import Questions
 from closeknit.scheduling.memo.refusal_words import AGAIN, renewed
-from closeknit.scheduling.memo.standing import Standing, noted
+from closeknit.scheduling.memo.standing import Standing, in_order, noted
 from closeknit.scheduling.memo.template_memory import template_memory
+from closeknit.scheduling.moving.on_restart import moved
 from closeknit.scheduling.policy.crowd import Crowd
 from closeknit.scheduling.policy.gates import gated, put_aside, readable
 from closeknit.scheduling.policy.hold import held
@@ -26,9 +29,23 @@ from closeknit.scheduling.preemption.awaiting import awaiting, evicted
 from closeknit.scheduling.preemption.preempt import preempt
 from closeknit.scheduling.queue.entries import UNREAD, Case, Outcome, QueueEntry, Schedule, is_same_scene
 from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.resizing.fewer_gpus import or_with_fewer
+from closeknit.scheduling.resizing.grow import grown
 from closeknit.scheduling.victims.preemptions import Preemptions
 
-POLICIES: tuple[Policy, ...] = (readable, gated, evicted, awaiting, replaced, held, put_aside, preempt)
+POLICIES: tuple[Policy, ...] = (
+    readable,
+    gated,
+    queued,
+    evicted,
+    awaiting,
+    replaced,
+    moved,
+    grown,
+    held,
+    put_aside,
+    or_with_fewer(preempt),
+)
 """In this order: the first that has a verdict on a job decides. The last one always has."""
 
 
@@ -45,7 +62,8 @@ def schedule(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) ->
     is_quiet = memory.schedule is not None and is_same_scene(last.cluster, cluster)
     questions = Questions(last, tables, QuestionBudget(last.came_to, are_bounded=memory.is_rationed))
     crowd, probation = Crowd(cluster), Probation(cluster, memory, now)
-    preemptions = Preemptions(cluster, last, now, are_bounded=memory.is_rationed)
+    queue = in_order(cluster, last, memory)
+    preemptions = Preemptions(queue, last, now, are_bounded=memory.is_rationed)
     backfill = Backfill(last, tables, now)
     templates = template_memory(cluster, last)
     walk = Walk(
@@ -59,11 +77,12 @@ def schedule(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) ->
         lemons=LastNodes(cluster, now),
         preemptions=preemptions,
         backfill=backfill,
+        growth=Growth(cluster, questions.could_place),
         beyond=templates.beyond,
     )
     scene = last.scene if is_quiet else cluster
     standing = Standing(
-        cluster,
+        queue,
         memory,
         now,
         questions,

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 from closeknit.api.names import NOT_SEEN, ConditionReason, EndReason, PendingReason
 from closeknit.api.trainingjob_status import State
 from closeknit.cli.explain.explanation import explanation
-from closeknit.cli.explain.next_steps import ENDED, NEAREST, NEVER_TOLD, TOLD, UNSEEN, WAITING
 from closeknit.cli.explain.sheet_of_job import draw
 from closeknit.cli.jobs.found_jobs import FoundJob
 from closeknit.cli.jobs.told_job import told_of
 from closeknit.cli.jobs.told_pod import ToldPod
 from closeknit.cli.main import app
 from closeknit.cli.output.page import Page, Paper
+from closeknit.lifecycle.status.next_steps import ENDED, NEAREST, NEVER_TOLD, TOLD, UNSEEN, WAITING
 
 CLUSTER = ["--cluster", str(Path(__file__).parents[4] / "examples/clusters/busy.yaml")]
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -44,6 +44,13 @@ def kept(manifest: Manifest) -> Pod:
     return found
 
 
+def of_job(version: str, kind: str, spec: Manifest) -> Manifest:
+    """An object that a TrainingJob owns."""
+    owner = {"apiVersion": "closeknit.dev/v1alpha1", "kind": "TrainingJob", "name": "train", "uid": "u"}
+    metadata = {"name": "x", "namespace": "team-b", "ownerReferences": [{**owner, "controller": True}]}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
 EXAMPLES: dict[str, Manifest] = {
     "Node": node(labels={"a": "b"}, taints=[{"key": "x", "effect": "NoSchedule"}]),
     "NodeTopology": node_topology(heartbeatTime="2026-11-21T12:00:00Z"),
@@ -58,6 +65,20 @@ EXAMPLES: dict[str, Manifest] = {
     "PersistentVolumeClaim": volume_claim(volume="pv-1"),
     "PersistentVolume": volume(zones=["a"]),
     "StorageClass": storage_class(zones=["a"]),
+    "Workload": of_job("kueue.x-k8s.io/v1beta2", "Workload", {"queueName": "research", "podSets": [{"count": 2}]}),
+    "ResourceFlavor": {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "ResourceFlavor",
+        "metadata": {"name": "h200"},
+        "spec": {"nodeLabels": {"pool": "h200"}, "tolerations": [{"key": "pool"}]},
+    },
+    "WorkloadPriorityClass": {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "WorkloadPriorityClass",
+        "metadata": {"name": "urgent"},
+        "value": 9,
+    },
+    "ProvisioningRequest": of_job("autoscaling.x-k8s.io/v1", "ProvisioningRequest", {"provisioningClassName": "c"}),
 }
 
 
@@ -83,6 +104,10 @@ def test_the_table_names_what_an_api_server_serves() -> None:
         ("", "v1", "persistentvolumeclaims"),
         ("", "v1", "persistentvolumes"),
         ("storage.k8s.io", "v1", "storageclasses"),
+        ("kueue.x-k8s.io", "v1beta2", "workloads"),
+        ("kueue.x-k8s.io", "v1beta2", "resourceflavors"),
+        ("kueue.x-k8s.io", "v1beta2", "workloadpriorityclasses"),
+        ("autoscaling.x-k8s.io", "v1", "provisioningrequests"),
     ]
     ours, others = BY_STREAM[Stream.CHILD_PODS], BY_STREAM[Stream.OTHER_PODS]
     assert (ours.label_selector, ours.field_selector) == ("closeknit.dev/job", None)

@@ -14,6 +14,9 @@ OF_THE_USER = {
     EndReason.RESTART_LIMIT_EXCEEDED,
     EndReason.NO_PROGRESS,
     EndReason.PREEMPTED,  # of another job
+    EndReason.EVICTED_BY_KUEUE,  # of a queue
+    EndReason.SHRUNK,
+    EndReason.GROWN,
 }
 
 

@@ -32,7 +32,7 @@ def wanted(
     key = JobKey(namespace, f"w{number:03d}")
     place = (0, False, "", *key)
     verdict = Wait(Refusal(WaitCause.NO_FIT, PendingReason.INSUFFICIENT_GPUS, "full"))
-    entry = QueueEntry(key, key.name, JOB, place, (), Answers(told_at=told_at), NO_VOLUMES, verdict)
+    entry = QueueEntry(key, key.name, JOB, place, (), Answers(told_at=told_at), NO_VOLUMES, None, None, verdict)
     notice = NOTICE if telling is Telling.NEWS else None
     return WantedWords(entry, Plan(key, key.name, "1", 1, 1, notice=notice, telling=telling), since)
 

@@ -86,16 +86,31 @@ def test_whose_parameter_servers_are_taken(fields: dict[str, Any], message: str 
     ("fields", "message"),
     [
         pytest.param({"elastic": {"minGPUs": 8}}, None, id="torchrun's elastic rendezvous, over all GPUs"),
+        pytest.param({"elastic": {"minGPUs": 4}}, None, id="with fewer"),
+        pytest.param({"elastic": {"minGPUs": 4}, "framework": "DeepSpeed"}, None, id="by restart"),
         pytest.param(
-            {"elastic": {"minGPUs": 4}},
-            "spec.elastic.minGPUs is 4, and to go on with fewer than spec.gpus (8) is not built yet; set it to 8 for "
-            "torchrun's elastic rendezvous alone, or remove spec.elastic",
-            id="with fewer",
+            {"elastic": {"minGPUs": 4}, "spares": 1},
+            "spec.elastic.minGPUs is 4 of 8 GPUs, and spec.spares would hold nodes idle on which it could train: an "
+            "elastic job goes on without a lost node; remove one of them",
+            id="with spares",
+        ),
+        pytest.param({"elastic": {"minGPUs": 8}, "spares": 1}, None, id="with spares and one size"),
+        pytest.param(
+            {"elastic": {"minGPUs": 4}, "gpu": {"allowShared": True}},
+            "spec.elastic.minGPUs is 4 of 8 GPUs, and of GPUs that are shared nothing is gained by fewer; remove "
+            "spec.elastic, or allowShared",
+            id="on shared GPUs",
         ),
         pytest.param(
-            {"elastic": {"minGPUs": 8}, "framework": "JAX"},
-            "spec.elastic is for PyTorch, and spec.framework is JAX; remove it",
-            id="a framework without one",
+            {
+                "elastic": {"minGPUs": 4},
+                "framework": "Custom",
+                "topology": {"gpusPerNode": 4},
+                "parameterServers": {"replicas": 2, "template": TEMPLATE},
+            },
+            "spec.elastic.minGPUs is 4 of 8 GPUs, and the number of its parameter servers is fixed; remove "
+            "spec.elastic",
+            id="with parameter servers",
         ),
     ],
 )
@@ -117,7 +132,7 @@ def test_a_new_field_of_the_spec_is_built_or_refused() -> None:
     [
         pytest.param(
             {"defragment": "Planned"},
-            "not built yet: spec.defragment; remove it or leave the default",
+            "not built yet: spec.defragment: Planned; remove it or leave the default",
             id="one field",
         ),
     ],

@@ -86,6 +86,13 @@ KINDS: Final = (
             Column("Restarts", ".status.restarts", "integer", "Times that it started again."),
             Column("Reason", ".status.reason", "string", "What is wrong or waited for; empty where all is well."),
             _AGE,
+            Column(
+                "Runs-With",
+                ".status.placement.gpus",
+                "integer",
+                "World size of an elastic job that holds fewer GPUs; empty where it holds all.",
+                wide=True,
+            ),
             Column("Queue", ".spec.queue", "string", "Queue of the job.", wide=True),
             Column("Levels", ".status.placement.levels", "string", "Domains spanned at each level.", wide=True),
             Column(

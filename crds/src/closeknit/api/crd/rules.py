@@ -21,6 +21,7 @@ from closeknit.api.clustertopology import (
 )
 from closeknit.api.names import MIG_RESOURCE_PREFIX
 from closeknit.api.trainingjob import (
+    BREAKS_GROUPS_MESSAGE,
     EGRESS_MESSAGE,
     JOB_NAME_MAX_LENGTH,
     JOB_NAME_MESSAGE,
@@ -30,6 +31,7 @@ from closeknit.api.trainingjob import (
     LEAST_WINDOW,
     MOST_EGRESS,
     MOST_WINDOW,
+    MUTABLE,
     NO_LIMIT_FOR_HANGS_MESSAGE,
     NO_LIMIT_MESSAGE,
     RULES_DISAGREE_MESSAGE,
@@ -40,9 +42,6 @@ from closeknit.api.trainingjob import (
 )
 
 ITEM: Final = "[]"  # in a path: every item of the list
-
-# Everything else of a TrainingJob's spec is immutable once it was booked, fields of later versions included.
-MUTABLE: Final = frozenset({"suspend", "priorityClassName", "queue", "elastic", "ttlSecondsAfterFinished"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +138,14 @@ _NUMBERS: Final = (
     Rule(
         "!has(self.elastic) || self.elastic.minGPUs <= self.gpus",
         "elastic.minGPUs must not exceed gpus",
+        ".elastic.minGPUs",
+    ),
+    Rule(
+        "!has(self.elastic) || ("
+        f"self.elastic.minGPUs % ({_DEGREE['tensor']} * {_DEGREE['context']} * {_DEGREE['pipeline']}) == 0 && "
+        f"(self.elastic.minGPUs / ({_DEGREE['tensor']} * {_DEGREE['pipeline']})) % {_DEGREE['expert']} == 0 && "
+        "self.elastic.minGPUs % self.?topology.?gpusPerNode.orValue(1) == 0)",
+        BREAKS_GROUPS_MESSAGE,
         ".elastic.minGPUs",
     ),
     Rule(

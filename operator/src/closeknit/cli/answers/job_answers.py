@@ -16,6 +16,8 @@ class JobLine(AnswerPart, frozen=True, kw_only=True):
     """The same in words."""
     gpus: int | None
     """Its world size; null where its spec cannot be read."""
+    gpus_held: int | None
+    """World size of an elastic job that holds fewer GPUs; null where it holds all, or none."""
     nodes: int | None
     """Nodes that it holds GPUs of."""
     predicted_bus_bandwidth_gb_s: float | None
@@ -53,6 +55,8 @@ class Where(AnswerPart, frozen=True, kw_only=True):
     """Where a job sits, and what that costs."""
 
     nodes: int
+    gpus_held: int | None
+    """World size of an elastic job that holds fewer GPUs than it asks for; null where it holds all."""
     levels: dict[str, int]
     """How many domains of each level it spans."""
     predicted_bus_bandwidth_gb_s: float | None

@@ -1,15 +1,12 @@
 """What is told of one job: one reason and one next step, and all the rest that is known."""
 
-from closeknit.api.names import EndReason
 from closeknit.api.text.quantity import duration_s
 from closeknit.cli.answers.job_answers import Explanation, NextStep, PodLine, Run, Where
-from closeknit.cli.explain.next_steps import ENDED, NEAREST, TOLD, UNSEEN, WAITING
 from closeknit.cli.jobs.found_jobs import FoundJob
 from closeknit.cli.jobs.since import since, waits_since
 from closeknit.cli.jobs.told_job import ToldAttempt, ToldExit, ToldJob, ToldPhases
 from closeknit.cli.jobs.told_pod import ToldPod
-
-_OVER = ("Succeeded", "Failed")
+from closeknit.lifecycle.status.next_steps import next_step
 
 
 def explanation(found: FoundJob) -> Explanation:
@@ -49,23 +46,10 @@ def pod_line(pod: ToldPod) -> PodLine:
 
 
 def _next_step(job: ToldJob, reason: str | None) -> NextStep | None:
-    if reason is None:
-        words = ENDED[EndReason.SUSPENDED] if job.state == EndReason.SUSPENDED else ""
-        return NextStep(code=EndReason.SUSPENDED, text=words) if words else None
     pending = job.status.pending
-    if pending is not None and pending.nearest:
-        return NextStep(code=NEAREST, text=f"it would fit now {pending.nearest[0]}")
-    if job.unreadable is not None:
-        return NextStep(code=reason, text="mend the field that the message names, and apply the job again")
-    told = ENDED if job.state in _OVER else {**ENDED, **WAITING, **TOLD, **UNSEEN}
-    table = WAITING if pending is not None else told
-    words = table.get(reason, "")
-    return NextStep(code=reason, text=words.replace("{job}", _named(job))) if words else None
-
-
-def _named(job: ToldJob) -> str:
-    """As an argument of a command."""
-    return f"{job.key.name} -n {job.key.namespace}"
+    nearest = pending.nearest if pending is not None else None
+    found = next_step(job.key, job.state, reason, nearest, is_readable=job.unreadable is None)
+    return None if found is None else NextStep(code=found.code, text=found.text)
 
 
 def _where(job: ToldJob) -> Where | None:
@@ -74,6 +58,7 @@ def _where(job: ToldJob) -> Where | None:
         return None
     return Where(
         nodes=placed.node_count,
+        gpus_held=placed.gpus,
         levels=dict(placed.levels or {}),
         predicted_bus_bandwidth_gb_s=placed.predicted_bus_bandwidth_gb_s,
         ideal_bus_bandwidth_gb_s=placed.ideal_bus_bandwidth_gb_s,

@@ -36,6 +36,7 @@ def _line(job: ToldJob) -> JobLine:
         reason="Unreadable" if job.unreadable and not job.reason else job.reason,
         message=status.message or job.unreadable,
         gpus=job.spec.gpus,
+        gpus_held=placed.gpus if placed is not None else None,
         nodes=placed.node_count if placed is not None else None,
         predicted_bus_bandwidth_gb_s=placed.predicted_bus_bandwidth_gb_s if placed is not None else None,
         ideal_bus_bandwidth_gb_s=placed.ideal_bus_bandwidth_gb_s if placed is not None else None,
@@ -63,7 +64,7 @@ def draw(found: JobList, page: Page, now: datetime, *, is_wide: bool) -> None:
         row += [
             line.name,
             Inked(line.state, INKS.get(line.state)),
-            _number(line.gpus),
+            _number(line.gpus) if line.gpus_held is None else f"{line.gpus_held}/{_number(line.gpus)}",
             _number(line.nodes),
             bandwidth(line.predicted_bus_bandwidth_gb_s, line.ideal_bus_bandwidth_gb_s),
             ago(line.since, now),

@@ -60,6 +60,7 @@ class ToldPlacement(_Told, frozen=True):
     """Of status.placement, less its nodes."""
 
     node_count: int = 0
+    gpus: int | None = None
     levels: Mapping[str, int] | None = None
     predicted_bus_bandwidth_gb_s: float | None = msgspec.field(name="predictedBusBandwidthGBps", default=None)
     ideal_bus_bandwidth_gb_s: float | None = msgspec.field(name="idealBusBandwidthGBps", default=None)

@@ -72,11 +72,11 @@ async def plan(file: Path, reach: Reach, clock: datetime, supposed: Supposed = N
             # A kind of a newer Kubernetes, which roles leave out, or ours where closeknit is not installed. A
             # server without Nodes is no API server, and knows no GPUs.
             may_lack = (NotFound,) if kind.group else ()
-            with suppress(*may_lack, *((Forbidden,) if kind.older_versions else ())):
+            with suppress(*may_lack, *((Forbidden,) if kind.may_be_unserved else ())):
                 try:
                     found += [each async for each in all_of(api, kind) if each is not None]
                 except Forbidden as error:
-                    if kind.older_versions:
+                    if kind.may_be_unserved:
                         raise
                     raise no_planner(error) from None
         sitting = decided(written.job, found, clock, is_live=True, supposed=supposed)

@@ -1,6 +1,7 @@
 """The seat of every rank of a job: node, GPU, Pod and coordinates."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from closeknit.api.names import Role, child_name
 from closeknit.api.objects import TrainingJob
@@ -17,14 +18,14 @@ from closeknit.placement.values.request import request
 def seats(job: TrainingJob, pods: Sequence[ToldPod] | None, uuids: Mapping[int, Sequence[str]]) -> RankList:
     """The answer. `pods` None: they may not be read. `uuids`, by node rank, are those that the Pods do not tell.
     Raises NotThere where it sits nowhere."""
-    placement = job.status.placement
-    if placement is None or booking(job) is None:
+    placement, held = job.status.placement, booking(job)
+    if placement is None or held is None:
         pending = job.status.pending
         why = f"{pending.reason}: {pending.message}" if pending is not None else "nothing is booked for it"
         state = job.status.state.value if job.status.state is not None else "Queued"
         words = f"it is {state}" if pending is None and job.status.placement is not None else why
         raise NotThere(f"{job.key} holds no GPUs: {words}; `closeknit explain` says more")
-    asked = request(job.key, job.spec, NO_VOLUMES.required)
+    asked = replace(request(job.key, job.spec, NO_VOLUMES.required), gpus=held.gpus)
     by_name = {each.name: each for each in pods or ()}
     attempt = job.status.attempt or 1
     items: list[RankLine] = []

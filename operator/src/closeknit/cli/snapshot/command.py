@@ -80,7 +80,7 @@ async def _live(reach: Reach) -> list[dict[str, Any]]:
                 try:
                     found += [each async for each in _pages(api, kind)]
                 except Forbidden as error:
-                    if not kind.older_versions:
+                    if not kind.may_be_unserved:
                         raise no_planner(error) from None
     return found
 

@@ -61,7 +61,7 @@ _ATTEMPTS: Shape = {
     "blamed": ...,
 }
 _PLACEMENT_FREE = ("message", "gpuDigest", "limitedBy")
-SHAPES: Mapping[str, Shape] = {
+SHAPES: Mapping[str, Shape | None] = {
     "Node": {
         "spec": {"taints": ..., "unschedulable": ...},
         "status": {"allocatable": ..., "capacity": ..., "conditions": _CONDITIONS, "declaredFeatures": ...},
@@ -124,7 +124,14 @@ SHAPES: Mapping[str, Shape] = {
         "status": {"phase": ...},
     },
     "StorageClass": {"provisioner": ..., "volumeBindingMode": ..., "allowedTopologies": ...},
+    # Whose quota it is that a job waits for, and what was asked of an autoscaler, are other people's words. Placement
+    # reads neither.
+    "Workload": None,
+    "ResourceFlavor": None,
+    "WorkloadPriorityClass": None,
+    "ProvisioningRequest": None,
 }
+"""None for a kind that stays out."""
 _NO_WORDS = "-"  # where the schema wants a message
 
 

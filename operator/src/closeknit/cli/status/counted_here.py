@@ -31,7 +31,7 @@ async def of_cluster(api: HttpApi) -> ClusterLine | None:
     """By listing what decisions read. Raises Forbidden."""
     found: list[ClusterObject] = []
     for kind in KINDS:
-        with suppress(*((NotFound,) if kind.group else ()), *((Forbidden,) if kind.older_versions else ())):
+        with suppress(*((NotFound,) if kind.group else ()), *((Forbidden,) if kind.may_be_unserved else ())):
             found += [each async for each in all_of(api, kind) if each is not None]
     return _counted(found, datetime.now(UTC))
 

@@ -107,6 +107,11 @@ class Booking:
         return len(self.shares) - (0 if last is None else last + 1)
 
     @property
+    def gpus(self) -> int:
+        """Ranks of all workers: the world size."""
+        return sum(len(share.gpus) for share in self.shares)
+
+    @property
     def lost(self) -> tuple[int, ...]:
         """Positions of the shares whose nodes are lost, ascending."""
         return tuple(position for position, share in enumerate(self.shares) if share.lost)

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import msgspec
 from pydantic import ValidationError
 
-from closeknit.api.names import JobKey
+from closeknit.api.names import PROVISIONING_CLASS_ANNOTATION, QUEUE_LABEL, QUEUE_PRIORITY_LABEL, JobKey
 from closeknit.api.objects import ObjectMeta, TrainingJob
 from closeknit.api.text.nesting import MAX_DEPTH, is_deeper, shallow
 from closeknit.api.trainingjob import MAX_TEMPLATE_BYTES, PackedTemplate, PodTemplate
@@ -57,6 +57,19 @@ class InvalidJob:
         return JobKey(self.metadata.namespace or "default", self.metadata.name)
 
 
+class _Labels(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Those that decisions read; people put many more on their jobs."""
+
+    queue: str | None = msgspec.field(default=None, name=QUEUE_LABEL)
+    queue_priority: str | None = msgspec.field(default=None, name=QUEUE_PRIORITY_LABEL)
+
+
+class _Annotations(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Likewise."""
+
+    provisioning_class: str | None = msgspec.field(default=None, name=PROVISIONING_CLASS_ANNOTATION)
+
+
 class _Metadata(WireStruct, frozen=True, omit_defaults=True):
     name: str
     namespace: str | None = None
@@ -65,6 +78,8 @@ class _Metadata(WireStruct, frozen=True, omit_defaults=True):
     generation: int | None = None
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    labels: _Labels | None = None
+    annotations: _Annotations | None = None
 
 
 class _Head(WireStruct, frozen=True):

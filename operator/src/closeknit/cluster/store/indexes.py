@@ -16,6 +16,9 @@ from closeknit.cluster.booking.booking import AwaitedAttempt, Booking, booking
 from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.booking.parameter_servers import needs_of_one
 from closeknit.cluster.booking.restarting import worker_needs
+from closeknit.cluster.capacity.provisioning import ProvisioningRequest
+from closeknit.cluster.kueue.flavors import ResourceFlavor, ServedKind, WorkloadPriorityClass
+from closeknit.cluster.kueue.workload import Workload
 from closeknit.cluster.node.holders import BookedShare
 from closeknit.cluster.node.mig_devices import mig_resource
 from closeknit.cluster.objects.agent_report import AgentReport, ReportedAllocation
@@ -130,6 +133,9 @@ def _nodes_of_unseen(reader: Reader, job: TrainingJob) -> Iterable[str]:
 JOBS = Table[JobKey, TrainingJob](
     _job_key, lambda job: job if isinstance(job, TrainingJob) else None, touches=_nodes_of_unseen
 )
+"""Jobs as their Workloads admit them (cluster/kueue/admission.py)."""
+SUBMITTED = Table[JobKey, TrainingJob](_job_key, _itself)
+"""As their authors wrote them, those of which JOBS has another form."""
 INVALID_JOBS = Table[JobKey, InvalidJob](_job_key, lambda job: job if isinstance(job, InvalidJob) else None)
 BOOKED_ON = Index[JobKey, BookedNeeds, str, BookedShare](
     _booked_on, attrgetter("job", "role", "index"), is_by_node=True
@@ -314,3 +320,16 @@ VOLUMES_MEANT_FOR = Index[str, PersistentVolume, ObjectKey, PersistentVolume](_m
 """By claim, those reserved for it."""
 VOLUMES = Table[str, PersistentVolume](by_name, _itself, (FREE_VOLUMES, VOLUMES_MEANT_FOR))
 STORAGE_CLASSES = Table[str, StorageClass](by_name, _itself)
+
+
+# Kueue. A Workload decides for its job, and reaches no node by itself.
+WORKLOADS_OF = Index[ObjectKey, Workload, JobKey, Workload](lambda _, value: ((value.job, value),), attrgetter("name"))
+WORKLOADS = Table[ObjectKey, Workload](by_key, _itself, (WORKLOADS_OF,))
+RESOURCE_FLAVORS = Table[str, ResourceFlavor](by_name, _itself)
+WORKLOAD_PRIORITIES = Table[str, WorkloadPriorityClass](by_name, _itself)
+PROVISIONING_OF = Index[ObjectKey, ProvisioningRequest, JobKey, ProvisioningRequest](
+    lambda _, value: ((value.job, value),), attrgetter("name")
+)
+PROVISIONING = Table[ObjectKey, ProvisioningRequest](by_key, _itself, (PROVISIONING_OF,))
+SERVED = Table[str, ServedKind](by_name, _itself)
+"""Kinds that a cluster need not serve, and that are read of it."""

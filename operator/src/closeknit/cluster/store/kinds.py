@@ -13,9 +13,27 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from closeknit.api.names import CLUSTER_TOPOLOGY, GROUP, JOB_LABEL, NODE_TOPOLOGY, TRAINING_JOB, VERSION
+from closeknit.api.names import CLUSTER_TOPOLOGY, GROUP, JOB_LABEL, KUEUE_GROUP, NODE_TOPOLOGY, TRAINING_JOB, VERSION
 from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.cluster.booking.job import InvalidJob, job_from_builtins, job_from_json
+from closeknit.cluster.capacity.provisioning import (
+    AUTOSCALING_GROUP,
+    AUTOSCALING_VERSION,
+    PROVISIONING_REQUEST,
+    ProvisioningRequest,
+    WireProvisioningRequest,
+    provisioning_request,
+)
+from closeknit.cluster.kueue.flavors import (
+    ResourceFlavor,
+    ServedKind,
+    WireResourceFlavor,
+    WireWorkloadPriorityClass,
+    WorkloadPriorityClass,
+    resource_flavor,
+    workload_priority_class,
+)
+from closeknit.cluster.kueue.workload import KUEUE_VERSION, WORKLOAD, WireWorkload, Workload, workload
 from closeknit.cluster.objects.agent_report import AgentReport, report_from_builtins, report_from_json
 from closeknit.cluster.objects.dra import (
     DeviceTaintRule,
@@ -69,14 +87,19 @@ from closeknit.cluster.store.indexes import (
     NODES,
     PODS,
     PRIORITIES,
+    PROVISIONING,
     REPORTS,
+    RESOURCE_FLAVORS,
     RUN_ENDS,
+    SERVED,
     SILENCES,
     SLICES,
     STORAGE_CLASSES,
     TOPOLOGIES,
     VOLUME_CLAIMS,
     VOLUMES,
+    WORKLOAD_PRIORITIES,
+    WORKLOADS,
 )
 
 ClusterObject = (
@@ -96,6 +119,11 @@ ClusterObject = (
     | PersistentVolumeClaim
     | PersistentVolume
     | StorageClass
+    | Workload
+    | ResourceFlavor
+    | WorkloadPriorityClass
+    | ProvisioningRequest
+    | ServedKind
     | Silence
 )
 Decoded = TypeVar("Decoded")
@@ -119,6 +147,12 @@ class Stream(StrEnum):
     PERSISTENT_VOLUME_CLAIMS = "persistentvolumeclaims"
     PERSISTENT_VOLUMES = "persistentvolumes"
     STORAGE_CLASSES = "storageclasses"
+    WORKLOADS = "workloads"
+    RESOURCE_FLAVORS = "resourceflavors"
+    WORKLOAD_PRIORITY_CLASSES = "workloadpriorityclasses"
+    PROVISIONING_REQUESTS = "provisioningrequests"
+    SERVED = "served"
+    """No stream of the API server: what the answers to lists of the kinds that it need not serve come to."""
     SILENCES = "silences"
     """No stream of the API server: what the lists of Leases come to."""
 
@@ -145,6 +179,8 @@ class Kind:
     label_selector: str | None = None
     older_versions: tuple[str, ...] = ()
     """For a kind that a cluster may not serve, newest first; the first served one is read."""
+    may_be_unserved: bool = False
+    """Whether a cluster need not serve it: then nothing of it is there."""
 
     @property
     def versions(self) -> tuple[str, ...]:
@@ -185,6 +221,9 @@ def _named(
     | DeviceTaintRule
     | PersistentVolume
     | StorageClass
+    | ResourceFlavor
+    | WorkloadPriorityClass
+    | ServedKind
     | Silence,
 ) -> ObjectKey:
     return "", value.name
@@ -313,6 +352,7 @@ KINDS: tuple[Kind, ...] = (
         (DEVICE_TAINT_RULES,),
         # Beta in Kubernetes 1.36, alpha before, and off in both unless an admin turns it on.
         older_versions=("v1beta2", "v1alpha3"),
+        may_be_unserved=True,
     ),
     Kind(
         Stream.PERSISTENT_VOLUME_CLAIMS,
@@ -350,6 +390,70 @@ KINDS: tuple[Kind, ...] = (
         (StorageClass,),
         (STORAGE_CLASSES,),
     ),
+    Kind(
+        Stream.WORKLOADS,
+        KUEUE_GROUP,
+        KUEUE_VERSION,
+        "workloads",
+        WORKLOAD,
+        True,
+        *_struct(WireWorkload, workload),
+        lambda value: (value.namespace, value.name),
+        (Workload,),
+        (WORKLOADS,),
+        may_be_unserved=True,
+    ),
+    Kind(
+        Stream.RESOURCE_FLAVORS,
+        KUEUE_GROUP,
+        KUEUE_VERSION,
+        "resourceflavors",
+        "ResourceFlavor",
+        False,
+        *_struct(WireResourceFlavor, resource_flavor),
+        _named,
+        (ResourceFlavor,),
+        (RESOURCE_FLAVORS,),
+        may_be_unserved=True,
+    ),
+    Kind(
+        Stream.WORKLOAD_PRIORITY_CLASSES,
+        KUEUE_GROUP,
+        KUEUE_VERSION,
+        "workloadpriorityclasses",
+        "WorkloadPriorityClass",
+        False,
+        *_struct(WireWorkloadPriorityClass, workload_priority_class),
+        _named,
+        (WorkloadPriorityClass,),
+        (WORKLOAD_PRIORITIES,),
+        may_be_unserved=True,
+    ),
+    Kind(
+        Stream.PROVISIONING_REQUESTS,
+        AUTOSCALING_GROUP,
+        AUTOSCALING_VERSION,
+        "provisioningrequests",
+        PROVISIONING_REQUEST,
+        True,
+        *_struct(WireProvisioningRequest, provisioning_request),
+        lambda value: (value.namespace, value.name),
+        (ProvisioningRequest,),
+        (PROVISIONING,),
+        may_be_unserved=True,
+    ),
+)
+_SERVED = Kind(
+    Stream.SERVED,
+    "",
+    "v1",
+    "apiresources",
+    "APIResource",
+    False,
+    *_struct(ServedKind, lambda served: served),
+    _named,
+    (ServedKind,),
+    (SERVED,),
 )
 _SILENCES = Kind(
     Stream.SILENCES,
@@ -363,9 +467,9 @@ _SILENCES = Kind(
     (Silence,),
     (SILENCES,),
 )
-BY_STREAM: Mapping[Stream, Kind] = {entry.stream: entry for entry in (*KINDS, _SILENCES)}
+BY_STREAM: Mapping[Stream, Kind] = {entry.stream: entry for entry in (*KINDS, _SERVED, _SILENCES)}
 _BY_KIND = {(entry.group, entry.kind): entry for entry in KINDS}
-_BY_TYPE = {held: entry for entry in (*KINDS, _SILENCES) for held in entry.holds}
+_BY_TYPE = {held: entry for entry in (*KINDS, _SERVED, _SILENCES) for held in entry.holds}
 
 
 def from_document(document: Mapping[str, Any]) -> ClusterObject | None:

@@ -7,12 +7,25 @@ from typing import Any
 
 from immutables import Map
 
+from closeknit.cluster.kueue.admission import as_admitted
+from closeknit.cluster.kueue.workload import own
 from closeknit.cluster.network.levels import Place
 from closeknit.cluster.objects.agent_report import AgentReport, settled
 from closeknit.cluster.persistent.interning import Examples
 from closeknit.cluster.persistent.table import EMPTY, Index, ObjectKey, Table
 from closeknit.cluster.pods.pod import Pod
-from closeknit.cluster.store.indexes import HIDDEN_PODS, LODGERS, NODES, PODS, REPORTS
+from closeknit.cluster.store.indexes import (
+    HIDDEN_PODS,
+    JOBS,
+    LODGERS,
+    NODES,
+    PODS,
+    REPORTS,
+    RESOURCE_FLAVORS,
+    SUBMITTED,
+    WORKLOADS,
+    WORKLOADS_OF,
+)
 from closeknit.cluster.store.kinds import BY_STREAM, ObjectChange, Stream, pod_stream
 from closeknit.cluster.store.object_tables import ObjectTables
 
@@ -88,7 +101,11 @@ def after(old: ObjectTables, changes: Iterable[ObjectChange]) -> tuple[ObjectTab
     examples = old.examples
     if Stream.NODE_TOPOLOGIES in said:
         examples = _with_shared_parts(old, said[Stream.NODE_TOPOLOGIES])
-    for table, values in _values(old, said).items():
+    entries = _values(old, said)
+    jobs = entries.pop(JOBS, {})
+    for table, values in entries.items():
+        draft.put(table, values)
+    for table, values in _admitted(draft, jobs).items():
         draft.put(table, values)
     if not draft.moved:
         return old, set()
@@ -129,6 +146,30 @@ def _values(old: ObjectTables, said: Mapping[Stream, _Said]) -> dict[Table[Any, 
         shown[key] = our or other
         hidden[key] = other if our else None
     return {**values, PODS: shown, HIDDEN_PODS: hidden}
+
+
+def _admitted(draft: _Draft, said: dict[Any, Any]) -> dict[Table[Any, Any], dict[Any, Any]]:
+    """The entries of jobs as Kueue admits them, of those that are said, and of those of which Kueue says something
+    new."""
+    workloads, submitted = draft.kept.get(WORKLOADS, EMPTY), draft.kept.get(SUBMITTED, EMPTY)
+    states = [state for pair in draft.moved.get(WORKLOADS, {}).values() for state in pair if state is not None]
+    if RESOURCE_FLAVORS in draft.moved:
+        states += workloads.values()
+    if not (workloads or states or submitted):
+        return {JOBS: said} if said else {}
+    jobs = dict(said)
+    there = draft.kept.get(JOBS, EMPTY)
+    for key in {state.job for state in states} - jobs.keys():
+        if (job := submitted.get(key) or there.get(key)) is not None:
+            jobs[key] = job
+    filed, flavors = draft.filed.get(WORKLOADS_OF, EMPTY), draft.kept.get(RESOURCE_FLAVORS, EMPTY)
+    raw: dict[Any, Any] = {}
+    for key, job in jobs.items():
+        raw[key] = None
+        if job is not None and (found := own(filed.get(key, ()), job.metadata.name, job.metadata.uid)) is not None:
+            jobs[key] = as_admitted(job, found, flavors)
+            raw[key] = job if jobs[key] is not job else None
+    return {JOBS: jobs, SUBMITTED: raw}
 
 
 def _with_shared_parts(old: ObjectTables, reports: _Said) -> Examples:

@@ -1,6 +1,8 @@
 """The collections of the API server that the operator reads and writes, or asks its rights of."""
 
-from closeknit.api.names import GROUP, VERSION
+from closeknit.api.names import GROUP, KUEUE_GROUP, VERSION
+from closeknit.cluster.capacity.provisioning import AUTOSCALING_GROUP, AUTOSCALING_VERSION
+from closeknit.cluster.kueue.workload import KUEUE_VERSION
 from closeknit.kube.api import Resource
 from closeknit.lifecycle.device_taints import TAINT_RULE_VERSION
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
@@ -9,6 +11,9 @@ TRAINING_JOBS = Resource(GROUP, VERSION, "trainingjobs")
 CLUSTER_TOPOLOGIES = Resource(GROUP, VERSION, "clustertopologies", namespaced=False)
 NODE_TOPOLOGIES = Resource(GROUP, VERSION, "nodetopologies", namespaced=False)
 DEVICE_TAINT_RULES = Resource("resource.k8s.io", TAINT_RULE_VERSION, "devicetaintrules", namespaced=False)
+WORKLOADS = Resource(KUEUE_GROUP, KUEUE_VERSION, "workloads")
+PROVISIONING_REQUESTS = Resource(AUTOSCALING_GROUP, AUTOSCALING_VERSION, "provisioningrequests")
+POD_TEMPLATES = Resource("", "v1", "podtemplates")
 EVENTS = Resource("events.k8s.io", "v1", "events")
 RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas")
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")

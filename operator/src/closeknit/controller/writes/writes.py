@@ -27,16 +27,21 @@ from closeknit.controller.writes.resources import (
     DEVICE_TAINT_RULES,
     EVENTS,
     NODE_TOPOLOGIES,
+    POD_TEMPLATES,
+    PROVISIONING_REQUESTS,
     RESOURCE_QUOTAS,
     SERVICE_ACCOUNTS,
     TRAINING_JOBS,
+    WORKLOADS,
 )
 from closeknit.controller.writes.rights import may
 from closeknit.kube.api import Api, JsonObject, Resource
 from closeknit.kube.errors import AlreadyExists, ApiError, Invalid, NotFound
 from closeknit.launch.gang import Manifest
 from closeknit.launch.manifests.owner import owned
+from closeknit.lifecycle.capacity.capacity_news import CapacityAsk, CapacityNews
 from closeknit.lifecycle.device_taints import TaintNews
+from closeknit.lifecycle.kueue.workload_news import WorkloadNews
 from closeknit.lifecycle.topology_status import LemonNews, TopologyNews
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.writes.plan import Action, Create, Delete, Notice, Plan, Stop
@@ -209,6 +214,75 @@ class Writes:
             except ApiError as error:
                 _log.info("a taint was not taken back", extra={"rule": gone.name, "error": error})
                 return
+
+    async def queue(self, news: WorkloadNews) -> bool:
+        """Makes, deletes and changes Workloads. Whether all of that was done: what was refused is found again."""
+        calls: list[tuple[str, str, Coroutine[Any, Any, object]]] = []
+        for made in news.missing:
+            namespace = made["metadata"]["namespace"]
+            calls.append(("create", namespace, self._api.make(WORKLOADS, made, namespace=namespace)))
+        for gone in news.gone:
+            call = self._api.delete(WORKLOADS, gone.name, uid=gone.uid, namespace=gone.namespace)
+            calls.append(("delete", gone.namespace, call))
+        for there, operations, of_status in news.changed:
+            part = "status" if of_status else None
+            patch = self._api.json_patch(WORKLOADS, there.name, operations, namespace=there.namespace, subresource=part)
+            calls.append(("patch", there.namespace, patch))
+        is_done = await asyncio.gather(*(self._queued(*call) for call in calls))
+        return all(is_done)
+
+    async def ask(self, news: CapacityNews) -> bool:
+        """Asks for nodes, and takes back what was asked for. Whether all of that was done, as `queue` tells it."""
+        is_done = True
+        for asked in news.missing:
+            is_done = await self._asked(asked) and is_done
+        for gone in news.gone:
+            call = self._api.delete(PROVISIONING_REQUESTS, gone.name, uid=gone.uid, namespace=gone.namespace)
+            is_done = await self._queued("delete", gone.namespace, call, PROVISIONING_REQUESTS) and is_done
+        return is_done
+
+    async def _asked(self, asked: CapacityAsk) -> bool:
+        """The request, and the PodTemplate that it names, which it owns: one without the other asks for nothing, and
+        goes."""
+        metadata = asked.request["metadata"]
+        name, namespace = metadata["name"], metadata["namespace"]
+        try:
+            make = self._api.make(PROVISIONING_REQUESTS, asked.request, namespace=namespace)
+            made = await self._sent("create", PROVISIONING_REQUESTS, make)
+        except AlreadyExists:
+            return True  # the watch will show
+        except ApiError as error:
+            _log.warning("nodes are not asked for", extra={"request": f"{namespace}/{name}", "error": error})
+            return False
+        reference = {
+            "apiVersion": PROVISIONING_REQUESTS.api_version,
+            "kind": asked.request["kind"],
+            "name": name,
+            "uid": made.uid,
+            "controller": True,
+        }
+        template = {**asked.template, "metadata": {**asked.template["metadata"], "ownerReferences": [reference]}}
+        call = self._api.make(POD_TEMPLATES, template, namespace=namespace)
+        if await self._queued("create", namespace, call, POD_TEMPLATES):
+            return True
+        back = self._api.delete(PROVISIONING_REQUESTS, name, uid=made.uid, namespace=namespace)
+        await self._queued("delete", namespace, back, PROVISIONING_REQUESTS)
+        return False
+
+    async def _queued(
+        self, verb: str, namespace: str, call: Coroutine[Any, Any, object], resource: Resource = WORKLOADS
+    ) -> bool:
+        try:
+            await self._sent(verb, resource, call)
+        except (AlreadyExists, NotFound):
+            return True  # the watch will show
+        except Invalid as error:  # mostly: it has changed meanwhile
+            _log.info("%s not written", resource, extra={"verb": verb, "namespace": namespace, "error": error})
+        except ApiError as error:
+            _log.warning("%s not written", resource, extra={"verb": verb, "namespace": namespace, "error": error})
+        else:
+            return True
+        return False
 
     async def tell_node(self, node: str, notice: Notice) -> None:
         """Sends an Event about a Node."""

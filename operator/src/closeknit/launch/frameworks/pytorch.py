@@ -11,8 +11,6 @@ started without torchrun would take one value for all of a Pod's GPUs as its own
 One that starts its processes itself counts from CLOSEKNIT_FIRST_RANK.
 """
 
-from itertools import accumulate
-
 from closeknit.launch.frameworks.contract import Contract
 from closeknit.launch.gang import Gang
 from closeknit.launch.member import Member
@@ -53,9 +51,13 @@ def _static(gang: Gang, member: Member) -> tuple[Variable, ...]:
 
 
 def _elastic(gang: Gang, member: Member) -> tuple[Variable, ...]:
-    """torchrun gives node ranks by itself, in the order of the host names, which have leading zeros."""
+    """torchrun gives node ranks by itself, in the order of the host names, which have leading zeros.
+
+    It is to begin with all nodes: with fewer as the least it waits for the others for 30 s, begins without one whose
+    image is still pulled, and ends that run again when it comes.
+    """
     return (
-        Variable("PET_NNODES", f"{_fewest_nodes(gang)}:{len(gang.workers)}", "the nodes of minGPUs, and all of them"),
+        Variable("PET_NNODES", f"{len(gang.workers)}:{len(gang.workers)}", "all nodes: closeknit changes the size"),
         Variable("PET_NPROC_PER_NODE", str(member.rank_count), "one process for each GPU of this node"),
         Variable("PET_RDZV_BACKEND", "c10d", "the rendezvous that nodes may join and leave"),
         Variable("PET_RDZV_ENDPOINT", gang.meeting(RENDEZVOUS_PORT), "nodes meet at the first one"),
@@ -71,14 +73,6 @@ def _store(member: Member) -> str:
     """torchrun before 2.0 does not know its own Pod by the name that others know it by: then no rank has the store. Nor
     would it wait for that for more than a minute (seen on two real nodes)."""
     return f"is_host={'true' if member.index == 0 else 'false'},read_timeout={STORE_TIMEOUT_S}"
-
-
-def _fewest_nodes(gang: Gang) -> int:
-    """As many nodes as it takes for minGPUs, the largest shares first."""
-    elastic = gang.job.spec.elastic
-    wanted = gang.world_size if elastic is None else elastic.min_gpus
-    sums = accumulate(sorted((worker.rank_count for worker in gang.workers), reverse=True))
-    return 1 + sum(found < wanted for found in sums)
 
 
 def own_processes(gang: Gang, member: Member) -> tuple[Variable, ...]:

@@ -4,11 +4,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from closeknit.api.crd.rules import MUTABLE
 from closeknit.api.names import ConditionReason
 from closeknit.api.nodetopology import PortState
 from closeknit.api.text.opaque import short
-from closeknit.api.trainingjob import RdmaPolicy
+from closeknit.api.trainingjob import MUTABLE, RdmaPolicy
 from closeknit.cluster.booking.booking import names
 from closeknit.cluster.booking.restarting import asks_for_restarts, may_have_sidecar, refused_since
 from closeknit.cluster.cluster import Cluster

@@ -64,6 +64,7 @@ PENDING: Mapping[PendingReason, Trait] = MappingProxyType(
         PendingReason.NAMESPACE_NOT_SERVED: _POLICY._replace(
             ends_by_others=True, is_admitted=False, is_probed=True, is_of_namespace=True
         ),
+        PendingReason.WAITING_FOR_KUEUE: Trait(ends_by_others=True, stays_told=True),
         PendingReason.INTERNAL_ERROR: Trait(),
     }
 )

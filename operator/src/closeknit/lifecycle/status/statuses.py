@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
@@ -15,6 +15,7 @@ from closeknit.api.trainingjob_status import (
     Exit,
     Pending,
     PlacementStatus,
+    RoomToGrow,
     TrainingJobStatus,
     UnfitNode,
 )
@@ -94,6 +95,9 @@ class Following(Enum):
 
 _STAYS = frozenset({Following.IN_PLACE, Following.WITH_OTHERS})
 _KEEPS = frozenset({Following.IN_PLACE, Following.ON_ITS_GPUS})
+GROWS_AFTER = timedelta(minutes=5)
+"""How long there must have been room for more GPUs of an elastic job: most of what comes free is taken sooner, by the
+next jobs that are submitted and by those that come back from a restart."""
 KEPT_ATTEMPTS = 10  # of status.attempts, as its schema bounds it
 KEPT_BLAMED = 16  # nodes and GPUs of one of them, likewise
 ATTEMPT_MESSAGE_MAX_LENGTH = 1024  # of the message of one of them
@@ -255,6 +259,13 @@ def running(
         changes["cost"] = at_run(job.status, job.spec.gpus, now)
     changes["attempts"] = steps_again(changes.get("attempts", job.status.attempts), launch, now)
     return _next(job, now, observation, verified, *found, **changes)
+
+
+def roomy(job: TrainingJob, now: datetime, gpus: int) -> TrainingJobStatus:
+    """There is room for so many GPUs of a job that holds fewer than it asks for, from now on; 0: there is none."""
+    placement = job.status.placement
+    room = RoomToGrow(gpus=gpus, since=timestamp(now)) if gpus else None
+    return _next(job, now, placement=None if placement is None else placement.model_copy(update={"room": room}))
 
 
 def verified(job: StoredJob, now: datetime, shares: Sequence[BookingShare], result: Observation) -> TrainingJobStatus:
@@ -499,8 +510,9 @@ def over(job: StoredJob, now: datetime, stays: str | None) -> TrainingJobStatus:
     return _next(job, now, *news) if news else job.status
 
 
-def _told(conditions: Sequence[Condition], pending: Pending | None) -> tuple[str | None, str | None]:
-    """The fault or wait of a job, as (word, words) for `kubectl get`. Empty where all is well."""
+def _told(conditions: Sequence[Condition], pending: Pending | None, fewer: str | None) -> tuple[str | None, str | None]:
+    """The fault or wait of a job, as (word, words) for `kubectl get`. Empty where all is well. `fewer` is the message
+    about GPUs that it asks for and does not have."""
     if (failed := found(conditions, ConditionType.FAILED)) is not None and failed.status == "True":
         return failed.reason, stated(failed.message)
     if is_true(conditions, ConditionType.SUCCEEDED) or is_true(conditions, ConditionType.SUSPENDED):
@@ -517,7 +529,20 @@ def _told(conditions: Sequence[Condition], pending: Pending | None) -> tuple[str
         told = found(conditions, wanted)
         if told is not None and told.status == status:
             return told.reason, stated(told.message)
+    if fewer is not None and running is not None and running.status == "True":
+        return ConditionReason.FEWER_GPUS.value, stated(fewer)
     return None, None
+
+
+def _fewer(job: StoredJob, placement: PlacementStatus | None) -> str | None:
+    """The message about an elastic job that runs with fewer GPUs than it asks for; None for any other."""
+    if placement is None or placement.gpus is None or not isinstance(job, TrainingJob):
+        return None
+    told = f"runs with {placement.gpus} of its {count(job.spec.gpus, 'GPU')}"
+    minutes = count(int(GROWS_AFTER.total_seconds()) // 60, "minute")
+    if placement.room is None:
+        return f"{told}, and grows once there has been room for more for {minutes}, and nobody before it waits for that"
+    return f"{told}; there is room for {placement.room.gpus} since {placement.room.since}, and it grows after {minutes}"
 
 
 def _queued(before: Pending | None, pending: Pending | None) -> Pending | None:
@@ -545,7 +570,8 @@ def _next(job: StoredJob, now: datetime, *observations: Observation, **changes: 
     attempt = int(changes.pop("attempt", stored.attempt or 1))
     restarts = int(changes.pop("restarts", stored.restarts or 0))
     pending = _queued(stored.pending, changes.pop("pending", stored.pending))
-    reason, message = _told(conditions, pending)
+    placement: PlacementStatus | None = changes.get("placement", stored.placement)
+    reason, message = _told(conditions, pending, _fewer(job, placement))
     return stored.model_copy(
         update={
             "observed_generation": generation,
@@ -614,6 +640,8 @@ def _accepted(unknown: str | None) -> Observation:
 
 def _booked_on(job: StoredJob, placement: PlacementStatus) -> str:
     told, wanted = f"booked on {names([node.name for node in assignments(placement)])}", _spares_wanted(job)
+    if placement.gpus is not None and isinstance(job, TrainingJob):
+        told = f"{told}, with {placement.gpus} of {count(job.spec.gpus, 'GPU')}"
     spare = [node.name for node in placement.spares or ()]
     if not (wanted or spare):
         return told

@@ -108,7 +108,7 @@ class Backfill:
         moments = [end.at for end in ends[:1]] + [at for at in [aged_at] if at is not None and at > self._now]
         self.wake_at = min([*moments, *filter(None, [self.wake_at])], default=None)
         if aged_at is not None and is_aged and self._is_misled(aged_at - AGED, alone, ends):
-            ends = tuple(end for end in ends if self.terms[end.job].is_forced(end))
+            ends = tuple(end for end in ends if self.terms.by_job[end.job].is_forced(end))
         search = self._search(shape, alone, ends, is_aged=is_aged)
         self.searches.append(search)
         self.is_open = search.found is None and len(self.searches) < TRIED

@@ -1,10 +1,10 @@
 """Verdicts of the last decision that stand: their inputs, and placement's answer, have not changed."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from closeknit.api.names import JobKey
+from closeknit.api.names import QUEUE_LABEL, JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.job_volumes import NO_VOLUMES
@@ -17,9 +17,11 @@ from closeknit.scheduling.queue.entries import (
     NOT_ASKED,
     UNREAD,
     Case,
+    JobQueue,
     Outcome,
     QueueEntry,
     QueuePlace,
+    Schedule,
     is_same_order,
     queue_place,
 )
@@ -35,7 +37,7 @@ class Standing:
 
     def __init__(
         self,
-        cluster: Cluster,
+        queue: JobQueue,
         memory: Memory,
         now: datetime,
         questions: Questions,
@@ -46,7 +48,7 @@ class Standing:
         beyond: Mapping[JobKey, str],
     ) -> None:
         """`rooms`: what is kept for a job, and what others make for one. `beyond`: `TemplateMemory.beyond` of now."""
-        self._cluster = cluster
+        self._cluster = cluster = queue.cluster
         self._memory = memory
         self._now = now
         self._questions = questions
@@ -56,6 +58,7 @@ class Standing:
         self._scene = scene
         has_last = memory.schedule is not None
         self._are_volumes_same = has_last and cluster.has_volumes_like(last.cluster)
+        self._are_workloads_same = has_last and cluster.has_workloads_like(last.cluster)
         self._are_pods_same = has_last and cluster.pods is last.cluster.pods
         # What is free for one job alone rests on its claims, too, and the size of its Pods on all of their nodes.
         self._are_views_same = cluster.nodes is last.cluster.nodes and cluster.claims is last.cluster.claims
@@ -63,7 +66,7 @@ class Standing:
         changed = () if beyond is before else (*beyond, *before)
         self._moved = frozenset(key for key in changed if beyond.get(key) != before.get(key))
         """Jobs whose templates came to be kept, or are no longer, or of which other words are told for that."""
-        self._queue = iter(self._in_order())
+        self._queue = iter(queue.cases)
 
     def next_case(self, room: Room, passed: list[QueueEntry]) -> Case | None:
         """The next job to decide in this room; None without any. Earlier jobs, whose verdicts stand, are added to
@@ -72,6 +75,7 @@ class Standing:
         answers_of, pods_of = self._memory.answers.get, self._cluster.pods_by_job.get
         busy, put_aside, now = self._memory.busy, self._memory.put_aside, self._now
         are_same, volumes_are_same, giving_way = self._are_pods_same, self._are_volumes_same, self._last.giving_way
+        workloads_are_same = self._are_workloads_same
         has_freed, moved = room.freed is not self._scene, self._moved
         backfill, refusal, known_wait = self._backfill, self._questions.refusal, self._backfill.known_wait
         preemptions = self._preemptions
@@ -82,7 +86,7 @@ class Standing:
             key, shape = known.key, known.shape
             answers = answers_of(known.uid, NOTHING)
             if has_freed and isinstance(known.verdict, Keep) and room.cluster.booking_of(key) is None:
-                return self._case(key, known.job, known.place)  # a job before it was given what this one held
+                return self._case(known)  # a job before it was given what this one held
             is_busy = bool(busy) and key in busy and key not in put_aside
             if is_busy and answers is known.answers and isinstance(known.verdict, Keep) and known.verdict.is_fit:
                 pods = known.pods if are_same else pods_of(key, ())
@@ -96,10 +100,11 @@ class Standing:
                 and not (moved and key in moved)
                 and (shape not in giving_way or self._is_crowded(known.job))
                 and (volumes_are_same or self._has_same_volumes(known))
+                and (workloads_are_same or self._has_same_workload(known))
                 and (are_same or (pods := pods_of(key, ())) is known.pods or pods == known.pods)
             )
             if not is_same or (awaited and key in awaited):
-                return self._case(key, known.job, known.place)
+                return self._case(known)
             is_answered = known.is_settled and (
                 shape is None
                 or refusal(shape, room) is known.verdict
@@ -115,11 +120,9 @@ class Standing:
                 return known
         return None
 
-    def _case(self, key: JobKey, job: TrainingJob, place: QueuePlace) -> Case:
-        uid = job.metadata.uid or ""
-        pods = self._cluster.pods_by_job.get(key, ())
-        volumes = self._cluster.volumes_of(job)
-        return Case(key, uid, job, place, pods, self._memory.answers.get(uid, NOTHING), volumes)
+    def _case(self, known: QueueEntry) -> Case:
+        """The job with its inputs of now."""
+        return _case(self._cluster, self._memory, known.job, known.place)
 
     def _has_same_volumes(self, known: QueueEntry) -> bool:
         """Whether the volumes of an unchanged job have the same state; a job without any costs nothing."""
@@ -127,27 +130,43 @@ class Standing:
             return True
         return self._cluster.volumes_of(known.job) == known.volumes
 
-    def _in_order(self) -> Iterable[Case]:
-        """All jobs in queue order: the last decision's entry for each unchanged job with the same place."""
-        cluster, last = self._cluster, self._last
-        are_priorities_same = is_same_order(cluster, last.cluster)
-        if are_priorities_same and cluster.jobs is last.cluster.jobs and len(cluster.jobs) == len(last.entries):
-            return last.entries
-        known_of = last.by_key.get
-        found: list[Case] = []
-        is_ordered = are_priorities_same and len(cluster.jobs) == len(last.entries)
-        changed: dict[JobKey, Case] = {}
-        for key, job in cluster.jobs.items():
-            known = known_of(key)
-            if known is not None and known.job is job and are_priorities_same:
-                found.append(known)
-                continue
-            changed[key] = case = self._case(key, job, queue_place(cluster, job))
-            is_ordered = is_ordered and known is not None and known.place == case.place
-            found.append(case)
-        if is_ordered:
-            return [changed.get(known.key, known) for known in last.entries]
-        return sorted(found, key=_place)
+    def _has_same_workload(self, known: QueueEntry) -> bool:
+        """Whether Kueue and autoscalers say the same of an unchanged job. What Kueue says of a job without a Workload
+        rests on what is served, and on its classes."""
+        if self._cluster.capacity_of(known.job) is not known.capacity:
+            return False
+        if QUEUE_LABEL not in known.job.metadata.labels and known.workload is None:
+            return True
+        return known.workload is not None and self._cluster.workload_of(known.job) is known.workload
+
+
+def in_order(cluster: Cluster, last: Schedule, memory: Memory) -> JobQueue:
+    """The jobs with their inputs of now."""
+    are_priorities_same = is_same_order(cluster, last.cluster)
+    if are_priorities_same and cluster.jobs is last.cluster.jobs and len(cluster.jobs) == len(last.entries):
+        return JobQueue(cluster, last.entries)
+    known_of = last.by_key.get
+    found: list[Case] = []
+    is_ordered = are_priorities_same and len(cluster.jobs) == len(last.entries)
+    changed: dict[JobKey, Case] = {}
+    for key, job in cluster.jobs.items():
+        known = known_of(key)
+        if known is not None and known.job is job and are_priorities_same:
+            found.append(known)
+            continue
+        changed[key] = case = _case(cluster, memory, job, queue_place(cluster, job))
+        is_ordered = is_ordered and known is not None and known.place == case.place
+        found.append(case)
+    if is_ordered:
+        return JobQueue(cluster, [changed.get(known.key, known) for known in last.entries])
+    return JobQueue(cluster, sorted(found, key=_place))
+
+
+def _case(cluster: Cluster, memory: Memory, job: TrainingJob, place: QueuePlace) -> Case:
+    uid = job.metadata.uid or ""
+    pods = cluster.pods_by_job.get(job.key, ())
+    answers, volumes = memory.answers.get(uid, NOTHING), cluster.volumes_of(job)
+    return Case(job.key, uid, job, place, pods, answers, volumes, cluster.workload_of(job), cluster.capacity_of(job))
 
 
 def _place(case: Case) -> QueuePlace:
@@ -174,6 +193,8 @@ def noted(case: Case, outcome: Outcome) -> QueueEntry:
         case.pods,
         case.answers,
         case.volumes,
+        case.workload,
+        case.capacity,
         outcome.verdict,
         outcome.shape,
         outcome.until,

@@ -1,9 +1,10 @@
 """Other nodes for a job that has lost some of its own: the rest of them stays booked to it.
 
 The rule, in one place. If all lost nodes can be replaced, they are, and the gang starts; else if the whole gang fits
-anywhere, its own nodes counted as free, it goes there, for a gang that waits trains nothing; else it takes what it can
-get now, holds that with the rest, and waits. HELD_FOR after the end it gives everything back, and waits as any other
-job. What it gives back it marks as lost first: others get it once that is stored, as whatever is freed.
+anywhere, its own nodes counted as free, it goes there, for a gang that waits trains nothing; else an elastic job goes
+on with the largest size that fits; else it takes what it can get now, holds that with the rest, and waits. HELD_FOR
+after the end it gives everything back, and waits as any other job. What it gives back it marks as lost first: others
+get it once that is stored, as whatever is freed.
 
 What is lost before the first Pod of the next attempt is made is the same loss: several of them are one restart. While
 another node of the gang has missed a sign of life nothing is done for UNDECIDED_FOR. A held node that is not Ready is
@@ -31,6 +32,8 @@ from closeknit.placement.replacement import NONE, Replacement, not_replaced
 from closeknit.placement.values.placement import Placement, Share
 from closeknit.placement.values.request import NOBODY, Request, request
 from closeknit.placement.values.sentences import count
+from closeknit.scheduling.elastic.growth import holding_both
+from closeknit.scheduling.elastic.sizes import fewer, largest
 from closeknit.scheduling.policy.patience import asked_again_at
 from closeknit.scheduling.policy.spares import of_spares, unspared, with_spares, with_spares_of
 from closeknit.scheduling.policy.walk import Walk
@@ -65,7 +68,7 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if (ready := _ready_at(job, ended, shares, room.cluster, now)) is not None:
         return Outcome(Hold(as_it_is), until=ready, is_settled=False)
     away = avoided_nodes(job, room.cluster, now)
-    asked = replace(request(NOBODY, job.spec, case.volumes.required), avoided=away.nodes)
+    asked = replace(request(NOBODY, job.spec, case.volumes.required), gpus=held.gpus, avoided=away.nodes)
     if not walk.questions.take_selection(asked, case.place, room.cluster):
         return Outcome(Hold(as_it_is), is_settled=False)
     free = unspared(job, with_own_gpus_free(job, case.pods, room.cluster))
@@ -77,12 +80,11 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     whole = _elsewhere(job, asked, unbooked, walk)
     if news and whole is None:  # nobody else could use the node now, and it may be ready again in a moment
         return Outcome(Hold(as_it_is), until=ended + HELD_FOR, is_settled=False)
+    if whole is None and (rest := _with_fewer(job, asked, unbooked, walk)) is not None:
+        both = room.cluster.with_job(holding_both(job, rest, held))
+        return Outcome(Book(rest), is_settled=False, room=room.less(both))
     if all(share.lost for share in shares):
-        if whole is not None:
-            return _booked(whole, job, room)
-        words = "it lost nodes, and nothing took their place; it has given the rest back, and waits for room for all"
-        refusal = Refusal(WaitCause.NO_FIT, PendingReason.INSUFFICIENT_GPUS, words)
-        return Outcome(Wait(refusal), is_settled=False)
+        return _given_back() if whole is None else _booked(whole, job, room)
     until = ended + HELD_FOR
     if whole is not None or not is_between(ended, now, until):
         return Outcome(Hold(tuple(replace(share, lost=True) for share in shares)), is_settled=False)
@@ -92,6 +94,15 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
         return Outcome(verdict, until=asked_again_at(until, away.until), is_settled=False, scene=room.scene)
     after = room.less(room.cluster.with_job(_holding(job, verdict.shares)))
     return Outcome(verdict, until=until, is_settled=False, room=after)
+
+
+def _given_back() -> Outcome:
+    refusal = Refusal(
+        WaitCause.NO_FIT,
+        PendingReason.INSUFFICIENT_GPUS,
+        "it lost nodes, and nothing took their place; it has given the rest back, and waits for room for all",
+    )
+    return Outcome(Wait(refusal), is_settled=False)
 
 
 def _found(asked: Request, held: Booking, shares: Sequence[BookingShare], alone: Cluster, walk: Walk) -> Replacement:
@@ -120,6 +131,12 @@ def _elsewhere(job: TrainingJob, asked: Request, cluster: Cluster, walk: Walk) -
     if found is None:
         return None
     return with_spares(job, walk.lemons.with_fewest(found, asked, cluster, walk.questions.placed), asked, cluster, walk)
+
+
+def _with_fewer(job: TrainingJob, asked: Request, cluster: Cluster, walk: Walk) -> Placement | None:
+    """Where an elastic job goes on with fewer GPUs than it has lost nodes of."""
+    sizes = fewer(job.spec, asked.gpus)
+    return largest(sizes, lambda gpus: _elsewhere(job, replace(asked, gpus=gpus), cluster, walk), cluster)
 
 
 def _booked(placement: Placement, job: TrainingJob, room: Room) -> Outcome:

@@ -13,7 +13,7 @@ class _Field:
 
 
 # In the order of the spec; a field that gets built leaves this table.
-_NOT_BUILT = (_Field("defragment", lambda spec: spec.defragment is not Defragment.NEVER),)
+_NOT_BUILT = (_Field("defragment: Planned", lambda spec: spec.defragment is Defragment.PLANNED),)
 
 _WITH_SERVERS = (Framework.TENSORFLOW, Framework.CUSTOM)
 
@@ -35,12 +35,17 @@ def _elastic(spec: TrainingJobSpec) -> str | None:
     """The obstacle to the job's elastic bounds, with what to do; None without bounds or obstacle."""
     if spec.elastic is None:
         return None
-    if spec.framework is not Framework.PYTORCH:
-        return f"spec.elastic is for {Framework.PYTORCH}, and spec.framework is {spec.framework}; remove it"
-    if spec.elastic.min_gpus < spec.gpus:
+    fewer = f"spec.elastic.minGPUs is {spec.elastic.min_gpus} of {spec.gpus} GPUs"
+    if spec.elastic.min_gpus == spec.gpus:
+        return None
+    if spec.parameter_servers is not None:
+        return f"{fewer}, and the number of its parameter servers is fixed; remove spec.elastic"
+    if spec.gpu.allow_shared:
+        return f"{fewer}, and of GPUs that are shared nothing is gained by fewer; remove spec.elastic, or allowShared"
+    if spec.spares:
         return (
-            f"spec.elastic.minGPUs is {spec.elastic.min_gpus}, and to go on with fewer than spec.gpus ({spec.gpus}) is "
-            f"not built yet; set it to {spec.gpus} for torchrun's elastic rendezvous alone, or remove spec.elastic"
+            f"{fewer}, and spec.spares would hold nodes idle on which it could train: an elastic job goes on without a "
+            "lost node; remove one of them"
         )
     return None
 

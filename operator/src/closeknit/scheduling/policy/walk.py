@@ -6,6 +6,7 @@ from datetime import datetime
 
 from closeknit.api.names import JobKey
 from closeknit.cluster.cluster import Cluster
+from closeknit.scheduling.elastic.growth import Growth
 from closeknit.scheduling.memo.backfill import Backfill
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.questions import Questions
@@ -33,6 +34,7 @@ class Walk:
     lemons: LastNodes
     preemptions: Preemptions
     backfill: Backfill
+    growth: Growth
     beyond: Mapping[JobKey, str]
     """Jobs whose templates are not kept, with the message."""
 

@@ -12,17 +12,20 @@ from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.status.pauses import over_at
 from closeknit.lifecycle.swap.kept_shares import fitness
-from closeknit.lifecycle.verdict import Await, Book, Evict, Refusal, Wait, WaitCause
+from closeknit.lifecycle.verdict import Await, Book, Evict, Refusal, Shrink, Wait, WaitCause
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
+from closeknit.scheduling.elastic.growth import holding_both
+from closeknit.scheduling.elastic.sizes import fewer
 from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.spares import only_on, with_spares
 from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.preemption.made_room import alone, made_room, placed
+from closeknit.scheduling.preemption.surplus import smaller
 from closeknit.scheduling.preemption.words import holds, remaining, room_words, words_now
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
-from closeknit.scheduling.victims.victim import leaving, unbooked, victims
+from closeknit.scheduling.victims.victim import gone, leaving, unbooked, victims
 
 # A kubelet that is restarted says NotReady for some ten seconds, a network that is mended for less than a minute: no
 # running job ends for that.
@@ -73,7 +76,8 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
         )
     if found is None and room.cluster.may_preempt(job):  # its place is no more, and what the others leave is not enough
         others = victims(free, room.cluster.priority(job), now)
-        made = made_room(case, asked, away, soon, [each for each in others if each.awaited not in stay], walk)
+        asked_already = {each.job for each in stay}  # one of them may go on with fewer GPUs
+        made = made_room(case, asked, away, soon, [each for each in others if each.key not in asked_already], walk)
         if made is not None:
             found, stay = made.placement, (*stay, *(victim.awaited for victim in made.victims))
     if found is None or not stay or len(stay) > MAX_AWAITED:
@@ -122,16 +126,21 @@ def _given_back(room: Room, free: Cluster) -> Outcome:
 
 def evicted(case: Case, room: Room, walk: Walk) -> Outcome | None:
     """The end of a job that makes room, once that is stored for whom, and while that one still waits for it."""
-    found = walk.preemptions.by_victim.get(case.key)
+    told = walk.preemptions.by_victim.get(case.key)
     held = room.cluster.booking_of(case.key)
-    if found is None or held is None or case.key in walk.memory.busy:  # nothing is done about it yet
+    if told is None or held is None or case.key in walk.memory.busy:  # nothing is done about it yet
         return None
-    by, awaited = found
+    by, awaited = told
     if (held.uid, held.attempt) != (awaited.uid, awaited.attempt):
         return None
     if not _is_awaited(awaited, by, room.cluster) or not _may_end(case.key, by, room.cluster):
         return None
-    return Outcome(Evict(held, by), is_settled=False)
+    without = room.cluster.after(tuple(gone(room.cluster, case.job)))
+    found = smaller(case.job, fewer(case.job.spec, held.gpus), without, walk)
+    if found is None:
+        return Outcome(Evict(held, by), is_settled=False)
+    both = room.cluster.with_job(holding_both(case.job, found, held))
+    return Outcome(Shrink(held, found, by), is_settled=False, room=room.less(both))
 
 
 def _is_awaited(awaited: AwaitedAttempt, by: JobKey, cluster: Cluster) -> bool:

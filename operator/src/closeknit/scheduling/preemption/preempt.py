@@ -21,10 +21,11 @@ from closeknit.placement.values.request import Request
 from closeknit.scheduling.policy.admit import admit, cannot_be_made
 from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.preemption.made_room import alone, made_room, placed
+from closeknit.scheduling.preemption.surplus import sparing
 from closeknit.scheduling.preemption.words import room_words
 from closeknit.scheduling.queue.entries import UNSEARCHED, Case, Outcome
 from closeknit.scheduling.queue.room import Room
-from closeknit.scheduling.victims.victim import Victim, victims
+from closeknit.scheduling.victims.victim import Victim, gone, victims
 from closeknit.scheduling.victims.victim_search import MadeRoom
 
 # A checkpoint of the largest gangs is written in minutes. A grace period may be any number of seconds, and the declared
@@ -66,6 +67,7 @@ def preempt(case: Case, room: Room, walk: Walk) -> Outcome:
         return outcome
     if (cannot := cannot_be_made(case, made.placement, outcome.shape, outcome.until, room)) is not None:
         return cannot
+    made = _sparing(case, asked, made, soon.without(away.devices), walk)
     awaited = tuple(victim.awaited for victim in made.victims)
     walk.backfill.withdraw(case.key)
     walk.backfill.note(case.job, made.placement)
@@ -74,6 +76,13 @@ def preempt(case: Case, room: Room, walk: Walk) -> Outcome:
     return Outcome(
         Await(awaited, room_words(awaited, case.key.namespace), made.placement), is_settled=False, room=after
     )
+
+
+def _sparing(case: Case, asked: Request, made: MadeRoom, soon: Cluster, walk: Walk) -> MadeRoom:
+    """The same room, placed so that elastic jobs can go on with what is left of theirs, where that delays nobody."""
+    changes = (each for victim in made.victims for each in gone(soon, victim.job))
+    spared = sparing(case, asked, made, soon.after(tuple(changes)), walk)
+    return made if _delays_the_first(case, spared, soon, walk) else spared
 
 
 def _asked(case: Case, outcome: Outcome, room: Room, walk: Walk) -> Request | None:
@@ -115,13 +124,13 @@ def _has_left(case: Case, cluster: Cluster) -> bool:
     return bool(case.pods or cluster.claims_of(case.key))
 
 
-def _starts_sooner(case: Case, gone: Sequence[Victim], walk: Walk) -> bool:
+def _starts_sooner(case: Case, leaving: Sequence[Victim], walk: Walk) -> bool:
     """Whether the room that is kept for it is expected to be free before these have had their grace. It is not where
     one of those that are waited for runs longer than it declared."""
     kept = walk.backfill.current
     if kept is None or kept.job != case.key or kept.at is None or kept.late:
         return False
-    pods = (pod for victim in gone for pod in walk.cluster.pods_of(victim.key))
+    pods = (pod for victim in leaving for pod in walk.cluster.pods_of(victim.key))
     grace = timedelta(seconds=max((pod.grace_s for pod in pods), default=0))
     return kept.at <= walk.now + min(grace, _MOST_GRACE)
 

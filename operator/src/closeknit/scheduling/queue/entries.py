@@ -12,8 +12,10 @@ from typing import NamedTuple
 from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.booking import Booking
+from closeknit.cluster.capacity.provisioning import ProvisioningRequest
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.job_volumes import Volumes
+from closeknit.cluster.kueue.workload import Workload
 from closeknit.cluster.pods.pod import Pod
 from closeknit.lifecycle.status.conditions import moment
 from closeknit.lifecycle.verdict import Book, Refusal, Reservation, Verdict, Wait, WaitCause
@@ -21,7 +23,7 @@ from closeknit.lifecycle.writes.answers import Answers
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.earliest import EarliestFit
-from closeknit.scheduling.reservation.expected_ends import EndTerms, ExpectedEnd, run_time
+from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, JobTerms, run_time
 
 QueuePlace = tuple[int, bool, bool, float, str, str, str]
 """Sorts as the queue: highest priority first, then who room is kept for, then by `stands_back` after the creation, age,
@@ -107,6 +109,10 @@ class Case:
     answers: Answers
     volumes: Volumes
     """The state of its volumes."""
+    workload: Workload | None
+    """Its own Workload, of Kueue."""
+    capacity: ProvisioningRequest | None
+    """What is asked of an autoscaler for it."""
 
     @property
     def known(self) -> "QueueEntry | None":
@@ -153,6 +159,8 @@ class QueueEntry(Case):
             and self.pods is other.pods
             and self.answers is other.answers
             and self.volumes is other.volumes
+            and self.workload is other.workload
+            and self.capacity is other.capacity
             and self.verdict == other.verdict
             and self.shape is other.shape
             and self.until == other.until
@@ -247,6 +255,21 @@ class WaitBehind:
     wait: Wait
 
 
+class JobQueue(NamedTuple):
+    """All jobs of a cluster in queue order."""
+
+    cluster: Cluster
+    cases: Sequence[Case]
+    """The last decision's entry for each unchanged job with the same place."""
+
+    @property
+    def has_one_priority(self) -> bool:
+        """Whether no job stands before another by its priority; the first has the highest."""
+        if not self.cases:
+            return True
+        return self.cluster.priority(self.cases[0].job) == self.cluster.priority(self.cases[-1].job)
+
+
 class Weighed(NamedTuple):
     """A job, and the memory of its templates while it waits."""
 
@@ -296,7 +319,7 @@ class Schedule(Mapping[JobKey, Verdict]):
     searches: tuple[RoomSearch, ...] = ()
     """For the room of the first jobs that wait for some."""
     behind: Mapping[BehindKey, WaitBehind] = field(default_factory=dict)
-    terms: Mapping[JobKey, EndTerms] = field(default_factory=dict)
+    terms: JobTerms = JobTerms()  # noqa: RUF009 - immutable
     """What jobs say of their ends; none where nobody waited for room."""
     renewed_at: datetime | None = None
     """When old words were last renewed."""

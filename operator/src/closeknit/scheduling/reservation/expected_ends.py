@@ -108,26 +108,42 @@ def begun(job: TrainingJob, now: datetime) -> datetime:
     return min(max(since, default=_whole(now)), _whole(now))
 
 
-def terms_of(cluster: Cluster, now: datetime, known: Mapping[JobKey, EndTerms]) -> dict[JobKey, EndTerms]:
+class JobTerms(NamedTuple):
+    """The terms of all jobs of one cluster."""
+
+    jobs: Mapping[JobKey, TrainingJob] = {}
+    """These jobs."""
+    by_job: Mapping[JobKey, EndTerms] = {}
+    ending: tuple[EndTerms, ...] = ()
+    """Of those that may say something of their ends."""
+    are_dated: bool = True
+    """Whether none counts from the moment of the decision."""
+
+
+def terms_of(cluster: Cluster, now: datetime, known: JobTerms) -> JobTerms:
     """The terms of all jobs; `known` has those of the decision before."""
-    return {
+    if known.jobs is cluster.jobs and known.are_dated:
+        return known
+    before_of = known.by_job.get
+    found = {
         key: before
-        if (before := known.get(key)) is not None and before.job is job and not before.is_from_now
+        if (before := before_of(key)) is not None and before.job is job and not before.is_from_now
         else end_terms(job, now)
         for key, job in cluster.jobs.items()
     }
+    ending = tuple(said for said in found.values() if said.is_leaving or said.declared or said.due)
+    return JobTerms(cluster.jobs, found, ending, not any(said.is_from_now for said in ending))
 
 
-def expected_ends(cluster: Cluster, now: datetime, terms: Mapping[JobKey, EndTerms]) -> tuple[ExpectedEnd, ...]:
+def expected_ends(cluster: Cluster, now: datetime, terms: JobTerms) -> tuple[ExpectedEnd, ...]:
     """Of all jobs that hold GPUs and say how long, and of those whose Pods are going; soonest first."""
     found = []
-    for key, said in terms.items():
+    for said in terms.ending:
+        key = said.job.key
         if said.is_leaving:
             end = _going(key, cluster, now)
-        elif (said.declared is None and said.due is None) or cluster.booking_of(key) is None:
-            continue
         else:
-            end = said.end(now)
+            end = None if cluster.booking_of(key) is None else said.end(now)
         if end is not None:
             found.append(end)
     return tuple(sorted(found))

@@ -8,7 +8,7 @@ from closeknit.api.names import JobKey
 from closeknit.cluster.booking.booking import AwaitedAttempt
 from closeknit.cluster.cluster import Cluster
 from closeknit.placement.values.request import Request
-from closeknit.scheduling.queue.entries import GpuHolder, Holders, QueuePlace, Schedule, is_same_order
+from closeknit.scheduling.queue.entries import GpuHolder, Holders, JobQueue, QueuePlace, Schedule, is_same_order
 from closeknit.scheduling.victims.victim import going, leaving
 
 # Searches of one decision look at so many nodes in all, and at least one is for the first job that could have victims.
@@ -20,8 +20,9 @@ TURN_SEARCHES = 1
 class Preemptions:
     """Who makes room for whom, and what is known of who could."""
 
-    def __init__(self, cluster: Cluster, last: Schedule, now: datetime, *, are_bounded: bool) -> None:
-        self.holders = holders(cluster, last)
+    def __init__(self, queue: JobQueue, last: Schedule, now: datetime, *, are_bounded: bool) -> None:
+        cluster = queue.cluster
+        self.holders = _holders(queue, last)
         """Who could make room, and for whom; None where all jobs have one priority."""
         self.is_short = False
         """Whether a job was not looked at for want of searches."""
@@ -86,8 +87,9 @@ class Preemptions:
         return True
 
 
-def holders(cluster: Cluster, last: Schedule) -> Holders | None:
+def _holders(queue: JobQueue, last: Schedule) -> Holders | None:
     """The jobs that hold GPUs; None where all jobs have one priority."""
+    cluster = queue.cluster
     is_first = not last.entries  # of a process, or without jobs
     if (
         not is_first
@@ -96,8 +98,7 @@ def holders(cluster: Cluster, last: Schedule) -> Holders | None:
         and cluster.meek == last.cluster.meek
     ):
         return last.holders
-    names = {job.spec.priority_class_name or "" for job in cluster.jobs.values()}
-    if len({cluster.priorities.get(name, cluster.default_priority) for name in names}) <= 1:
+    if queue.has_one_priority:
         return None
     there = ((key, job, cluster.booking_of(key)) for key, job in cluster.jobs.items() if job.status.placement)
     found = tuple(GpuHolder(key, cluster.priority(job), held) for key, job, held in there if held is not None)

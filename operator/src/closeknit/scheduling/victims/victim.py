@@ -32,6 +32,12 @@ class Victim:
         """What its end frees."""
         return AwaitedAttempt(self.key, self.booking.uid, self.booking.attempt)
 
+    @property
+    def may_shrink(self) -> bool:
+        """Whether it is elastic, so that it may go on with fewer GPUs: of two that lose as much it goes first."""
+        elastic = self.job.spec.elastic
+        return elastic is not None and elastic.min_gpus < self.booking.gpus
+
     @cached_property
     def gpus(self) -> Mapping[str, frozenset[int]]:
         """NVML indexes of the GPUs that it holds, by node."""
@@ -54,7 +60,7 @@ def victims(cluster: Cluster, below: int, now: datetime) -> list[Victim]:
         if held is None or held.awaits or job.spec.suspend or job.metadata.deletion_timestamp is not None:
             continue
         there.append(Victim(key, job, held, priority, lost_gpu_s(job, held, now)))
-    return sorted(there, key=lambda each: (each.lost_gpu_s, each.priority, each.key))
+    return sorted(there, key=lambda each: (each.lost_gpu_s, not each.may_shrink, each.priority, each.key))
 
 
 def lost_gpu_s(job: TrainingJob, held: Booking, now: datetime) -> int:

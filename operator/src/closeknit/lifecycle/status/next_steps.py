@@ -3,9 +3,10 @@
 Every step is an imperative for whoever owns the job. `{job}` stands for its name and the namespace option.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from closeknit.api.names import NOT_SEEN, ConditionReason, EndReason, PendingReason
+from closeknit.api.names import NOT_SEEN, ConditionReason, EndReason, JobKey, PendingReason
 
 NEAREST = "NearestChange"
 
@@ -20,6 +21,9 @@ WAITING: Mapping[str, str] = {
     PendingReason.NO_DOMAIN: "prefer the level instead of requiring it (topology.fabric.preferred), or wait",
     PendingReason.WAITING_FOR_PREFERRED: "wait: at the end of its patience it takes what there is; a shorter "
     "topology.fabric.patience takes it sooner",
+    PendingReason.WAITING_FOR_KUEUE: (
+        "wait for quota; who has it, and what is missing: kubectl get workloads, kubectl describe localqueue"
+    ),
     PendingReason.PREEMPTION_PENDING: "wait: it starts as soon as the Pods of the jobs that make room are gone",
     PendingReason.BEHIND_RESERVATION: "declare how long it runs (expectedDuration): a job that ends before the one "
     "ahead begins may pass it",
@@ -61,7 +65,10 @@ ENDED: Mapping[str, str] = {
     EndReason.OBJECT_MISSING: "make the object that the message names",
     EndReason.NODE_REFUSED: _GOES_ON,
     EndReason.DISRUPTED: _GOES_ON,
+    EndReason.EVICTED_BY_KUEUE: "nothing: it starts again by itself once Kueue admits it (kubectl get workloads)",
     EndReason.PREEMPTED: "nothing: it starts again by itself as soon as there is room",
+    EndReason.SHRUNK: _GOES_ON,
+    EndReason.GROWN: _GOES_ON,
     EndReason.NODE_LOST: _GOES_ON,
     EndReason.GPU_LOST: _GOES_ON,
     EndReason.GPU_UNHEALTHY: _GOES_ON,
@@ -100,6 +107,7 @@ TOLD: Mapping[str, str] = {
     ConditionReason.HANGS: "look at the rank that the message names, or set restart.onHang: Restart",
     ConditionReason.STALL_UNSEEN: "have an administrator give the operator an image for the sidecar",
     ConditionReason.RESTARTS_IN_NEW_PODS: _BY_MESSAGE,
+    ConditionReason.FEWER_GPUS: "nothing: it grows by itself once there has been room for a while",
     ConditionReason.STARTING: "",
     ConditionReason.RESTARTING: "",
 }
@@ -121,3 +129,31 @@ UNSEEN: Mapping[str, str] = {
     NOT_SEEN: "have an administrator look at the Deployment closeknit-operator: "
     "kubectl get pods -A -l app.kubernetes.io/component=operator"
 }
+
+_OVER = ("Succeeded", "Failed")
+
+
+class Step(NamedTuple):
+    """The one thing to do."""
+
+    code: str
+    """NearestChange: a change of the job with which it would fit now. Otherwise the reason that it answers."""
+    text: str
+
+
+def next_step(
+    job: JobKey, state: str, reason: str | None, nearest: Sequence[str] | None, *, is_readable: bool
+) -> Step | None:
+    """What the owner of a job does next; None where there is nothing to do. `nearest` None: it does not wait for
+    GPUs."""
+    if not reason:
+        words = ENDED[EndReason.SUSPENDED] if state == EndReason.SUSPENDED else ""
+        return Step(EndReason.SUSPENDED, words) if words else None
+    if nearest:
+        return Step(NEAREST, f"it would fit now {nearest[0]}")
+    if not is_readable:
+        return Step(reason, "mend the field that the message names, and apply the job again")
+    told = ENDED if state in _OVER else {**ENDED, **WAITING, **TOLD, **UNSEEN}
+    table = WAITING if nearest is not None else told
+    words = table.get(reason, "")
+    return Step(reason, words.replace("{job}", f"{job.name} -n {job.namespace}")) if words else None

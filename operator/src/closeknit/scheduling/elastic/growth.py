@@ -1,0 +1,81 @@
+"""Who goes before an elastic job that would grow, on one walk over the queue; and what it holds while it moves."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
+
+from closeknit.api.objects import TrainingJob
+from closeknit.cluster.booking.booking import Booking, encoded_spares
+from closeknit.cluster.booking.job import is_whole
+from closeknit.cluster.cluster import Cluster
+from closeknit.lifecycle.book import assumed
+from closeknit.lifecycle.status.pending import traits
+from closeknit.lifecycle.status.statuses import is_finished
+from closeknit.placement.values.placement import Placement
+from closeknit.placement.values.request import NOBODY, Request, request
+
+MOST_CHECKED = 8  # waiting jobs of which is found out whether they could ever fit; more of them are taken to
+
+# Jobs that find room to grow in one decision: each is looked for in the room that the ones before leave, so that two
+# do not end their runs for the same GPUs.
+MOST_GROWING = 16
+
+
+class Growth:
+    """Who may grow on this walk."""
+
+    def __init__(self, cluster: Cluster, could_place: Callable[[Request, Cluster], bool]) -> None:
+        self._cluster = cluster
+        self._could_place = could_place
+        self._wanted: list[TrainingJob] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether enough jobs have found room on this walk."""
+        return len(self._wanted) >= MOST_GROWING
+
+    def want(self, job: TrainingJob) -> None:
+        """The job, with all that it would hold."""
+        self._wanted.append(job)
+
+    def left(self, cluster: Cluster) -> Cluster:
+        """The cluster without what others would grow to."""
+        for job in self._wanted:
+            cluster = cluster.with_job(job)
+        return cluster
+
+    def goes_first(self, priority: int) -> bool:
+        """Whether a job of this priority or a higher one waits for room."""
+        return self._highest is not None and self._highest >= priority
+
+    @cached_property
+    def _highest(self) -> int | None:
+        """The highest priority of a job that waits for room and could ever have some."""
+        waiting = sorted(self._waiting(), key=lambda job: -self._cluster.priority(job))
+        for number, job in enumerate(waiting):
+            if number >= MOST_CHECKED or self._may_fit(job):
+                return self._cluster.priority(job)
+        return None
+
+    def _waiting(self) -> Iterator[TrainingJob]:
+        for key, job in self._cluster.jobs.items():
+            if job.status.placement is not None and self._cluster.booking_of(key) is not None:
+                continue
+            if is_finished(job) or job.spec.suspend or job.metadata.deletion_timestamp is not None:
+                continue
+            if job.status.pending is None or traits(job.status.pending.reason).is_for_room:
+                yield job
+
+    def _may_fit(self, job: TrainingJob) -> bool:
+        """Whether the job would fit into the empty cluster, as far as its template is at hand."""
+        return not is_whole(job) or self._could_place(request(NOBODY, job.spec), self._cluster)
+
+
+def holding_both(job: TrainingJob, found: Placement, held: Booking) -> TrainingJob:
+    """The job for the decisions about others: it holds what it is to have, and until that is stored what it has."""
+    after = assumed(job, found)
+    placement = after.status.placement
+    assert placement is not None  # noqa: S101 - it is assumed to have one, for the type checker
+    had = (replace(share, replacement=0) for share in held.shares if share.server is None and not share.lost)
+    both = placement.model_copy(update={"spares": encoded_spares(tuple(had))})
+    return after.model_copy(update={"status": after.status.model_copy(update={"placement": both})})

@@ -1,0 +1,110 @@
+"""An elastic job that has waited for all of its GPUs starts with fewer.
+
+The rule: once it has waited for WAITS_FOR_ALL, it gets the largest size that fits and keeps its groups whole, unless
+the room that is kept for it is expected to be free within FORETOLD_SOON.
+"""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+
+from closeknit.api.names import PendingReason
+from closeknit.api.objects import TrainingJob
+from closeknit.cluster.cluster import Cluster
+from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
+from closeknit.lifecycle.book import assumed
+from closeknit.lifecycle.status.conditions import moment
+from closeknit.lifecycle.status.pending import traits
+from closeknit.lifecycle.verdict import Book, Refusal, Wait, WaitCause
+from closeknit.placement.values.placement import Placement
+from closeknit.placement.values.request import NOBODY, Request, request
+from closeknit.scheduling.elastic.sizes import fewer, largest
+from closeknit.scheduling.policy.admit import cannot_be_made
+from closeknit.scheduling.policy.walk import Policy, Walk
+from closeknit.scheduling.preemption.made_room import alone, placed
+from closeknit.scheduling.queue.entries import Case, Outcome
+from closeknit.scheduling.queue.room import Room
+
+# To grow costs a restart, and that takes about as long (docs/failures.md, and torchrun's own start): who waits no
+# longer for what he could have all at once loses at most twice of what the best choice would have lost.
+WAITS_FOR_ALL = timedelta(minutes=1)
+# Of a wait for all GPUs that is known to end so soon the restart would be the greater part.
+FORETOLD_SOON = timedelta(minutes=5)
+
+
+def or_with_fewer(policy: Policy) -> Policy:
+    """The policy, after which an elastic job that it lets wait for room may start with fewer GPUs."""
+
+    def decided(case: Case, room: Room, walk: Walk) -> Outcome | None:
+        outcome = policy(case, room, walk)
+        return outcome if outcome is None else _with_fewer(case, room, walk, outcome)
+
+    return decided
+
+
+def _with_fewer(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome:
+    """The outcome with fewer GPUs; the same one where there is none."""
+    job = case.job
+    sizes = fewer(job.spec, job.spec.gpus)
+    if not sizes or outcome.shape is None or not isinstance(outcome.verdict, Wait):
+        return outcome
+    if not _is_for_room(outcome.verdict.refusal):
+        return outcome
+    ready = _ready_at(job)
+    if ready is None:  # it is told first that it waits, and for what
+        return outcome
+    if walk.now < ready:
+        outcome.until = min(ready, outcome.until or ready)
+        return outcome
+    is_trial = walk.probation.may_be_refused(job, case.answers)
+    is_barred = walk.probation.refusal(job, case.answers, is_trial=is_trial) is not None
+    if is_barred or _starts_soon(case, walk) or not walk.questions.take_more(case.place):
+        outcome.is_settled = False
+        return outcome
+    away = avoided_nodes(job, room.cluster, walk.now)
+    asked = replace(request(NOBODY, job.spec, case.volumes.required), avoided=away.nodes)
+    there = alone(case, room.cluster, walk)
+    found = largest(sizes, partial(_passing, case, asked, there, walk), there)
+    if found is None:
+        if outcome.shape.request != asked or outcome.verdict.refusal.cause is not WaitCause.NO_FIT:
+            outcome.is_settled = False  # it rests on more than the refusal of its shape
+        return outcome
+    if cannot_be_made(case, found, outcome.shape, outcome.until, room) is not None:
+        outcome.is_settled = False
+        return outcome
+    walk.backfill.withdraw(case.key)
+    walk.backfill.note(job, found)
+    booked = room.less(room.cluster.with_job(assumed(job, found)), is_trial=is_trial)
+    return Outcome(Book(found), outcome.shape, is_settled=False, room=booked)
+
+
+def _is_for_room(refusal: Refusal) -> bool:
+    """Whether it is refused for want of room, and not of patience: then it would fit."""
+    if refusal.reason is PendingReason.BEHIND_RESERVATION:
+        return True
+    return refusal.cause is WaitCause.NO_FIT and traits(refusal.reason).is_for_room and not refusal.ends
+
+
+def _ready_at(job: TrainingJob) -> datetime | None:
+    """From when on it starts with fewer; None where it is not told yet that it waits."""
+    pending = job.status.pending
+    if pending is None or not traits(pending.reason).is_for_room:
+        return None
+    return moment(pending.queued_since or pending.since) + WAITS_FOR_ALL
+
+
+def _starts_soon(case: Case, walk: Walk) -> bool:
+    """Whether all of its GPUs are expected to be free soon. A job that runs longer than it declared tells nothing."""
+    kept = walk.backfill.current
+    if kept is None or kept.job != case.key or kept.at is None or kept.late:
+        return False
+    return kept.at <= walk.now + FORETOLD_SOON
+
+
+def _passing(case: Case, asked: Request, cluster: Cluster, walk: Walk, gpus: int) -> Placement | None:
+    """Where it would go with so many; None where it does not fit, or would delay a job before it."""
+    smaller = replace(asked, gpus=gpus)
+    found = placed(case, smaller, cluster, walk)
+    if found is None or walk.backfill.makes_room_for(case.job, found):
+        return found
+    return walk.backfill.passing(case.job, found, cluster, lambda other: placed(case, smaller, other, walk))

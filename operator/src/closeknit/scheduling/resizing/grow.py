@@ -1,0 +1,116 @@
+"""An elastic job that runs with fewer GPUs grows where there has been room for more for a while.
+
+The rule: nobody of its priority or a higher one waits for room; the room was there for GROWS_AFTER, which its status
+tells; what is gained pays for the restart within the hour; and it has not grown MOST_AN_HOUR times in the last hour.
+Nobody goes for it.
+"""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from closeknit.api.names import ConditionType, EndReason
+from closeknit.api.trainingjob_status import TrainingJobStatus
+from closeknit.cluster.booking.booking import Booking
+from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
+from closeknit.lifecycle.book import too_large, too_many
+from closeknit.lifecycle.status.conditions import is_true, moment
+from closeknit.lifecycle.status.statuses import GROWS_AFTER, KEPT_ATTEMPTS
+from closeknit.lifecycle.verdict import Grow, Keep
+from closeknit.placement.values.placement import Placement
+from closeknit.placement.values.request import NOBODY, request
+from closeknit.scheduling.elastic.growth import holding_both
+from closeknit.scheduling.elastic.sizes import largest, more
+from closeknit.scheduling.policy.hold import held
+from closeknit.scheduling.policy.walk import Walk
+from closeknit.scheduling.preemption.made_room import placed
+from closeknit.scheduling.queue.entries import Case, Outcome
+from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.victims.victim import gone
+
+HOUR = timedelta(hours=1)
+MOST_AN_HOUR = 2
+# What a restart costs: Pods that end with their grace period of 30 s, new ones, and a checkpoint that is read.
+RESTART_COSTS = timedelta(minutes=2)
+NO_ROOM = 0
+
+
+def grown(case: Case, room: Room, walk: Walk) -> Outcome | None:
+    """The verdict on an elastic job that runs with fewer GPUs than it asks for."""
+    booking, status = room.cluster.booking_of(case.key), case.job.status
+    if booking is None or booking.gpus >= case.job.spec.gpus or booking.lost or booking.awaits:
+        return None
+    outcome = held(case, room, walk)
+    if outcome is None or not outcome.is_settled or case.key in walk.memory.busy or status.placement is None:
+        return outcome
+    outcome.is_settled = False
+    if not is_true(status.conditions, ConditionType.RUNNING) or status.placement.swapping:
+        return outcome
+    barred_until = _barred_until(case, walk.now)
+    if barred_until is not None:
+        outcome.until = barred_until
+        return outcome
+    told = status.placement.room
+    if not walk.questions.take_more(case.place):
+        return outcome
+    found = _larger(case, booking, room, walk)
+    if found is None:
+        return outcome if told is None else _kept(booking, NO_ROOM)
+    both = holding_both(case.job, found, booking)
+    walk.growth.want(both)
+    gpus = sum(len(share.gpus) for share in found.shares)
+    if told is None or told.gpus > gpus:
+        return _kept(booking, gpus)
+    ready = moment(told.since) + GROWS_AFTER
+    if walk.now < ready:
+        outcome.until = ready
+        return outcome
+    walk.backfill.note(case.job, found)
+    return Outcome(Grow(booking, found), is_settled=False, room=room.less(room.cluster.with_job(both)))
+
+
+def _kept(booking: Booking, gpus: int) -> Outcome:
+    return Outcome(Keep(booking, room=gpus), is_settled=False)
+
+
+def _larger(case: Case, booking: Booking, room: Room, walk: Walk) -> Placement | None:
+    """Where it would go with more GPUs; None where there is no room, or others go first."""
+    job, growth = case.job, walk.growth
+    if growth.is_full or growth.goes_first(room.cluster.priority(job)):
+        return None
+    sizes = more(job.spec, booking.gpus)
+    worth = [size for size in sizes if (size - booking.gpus) * HOUR >= booking.gpus * RESTART_COSTS]
+    if not worth:
+        return None
+    away = avoided_nodes(job, room.cluster, walk.now)
+    cluster = growth.left(room.cluster)
+    cluster = cluster.after(tuple(gone(cluster, job))).without(away.devices)
+    asked = replace(request(NOBODY, job.spec, case.volumes.required), avoided=away.nodes)
+    found = largest(
+        range(worth[0], sizes.stop, sizes.step),
+        lambda gpus: placed(case, replace(asked, gpus=gpus), cluster, walk),
+        cluster,
+    )
+    if found is None or not walk.backfill.makes_room_for(job, found):
+        return None
+    if too_large(job, found, cluster) is not None or too_many(job, found, case.volumes) is not None:
+        return None
+    return found
+
+
+def _barred_until(case: Case, now: datetime) -> datetime | None:
+    """Until when it does not grow: it has grown often lately, or a quota had too little left for that; None for now."""
+    rejection, until = case.answers.rejection, list[datetime]()
+    if rejection is not None and rejection.generation == case.job.metadata.generation:
+        until.append(rejection.retry_at)
+    if (often := _often_until(case.job.status)) is not None:
+        until.append(often)
+    later = max(until, default=now)
+    return later if later > now else None
+
+
+def _often_until(status: TrainingJobStatus) -> datetime | None:
+    """When the last hour will have had fewer than MOST_AN_HOUR of its growths, as far as its ends are kept."""
+    grown_at = [moment(each.ended) for each in status.attempts if each.reason == EndReason.GROWN]
+    if len(grown_at) >= MOST_AN_HOUR:
+        return grown_at[-MOST_AN_HOUR] + HOUR
+    return moment(status.attempts[0].ended) + HOUR if len(status.attempts) >= KEPT_ATTEMPTS else None

@@ -1,0 +1,89 @@
+"""An elastic job shrinks for one of higher priority and grows again, on a real control plane, with the operator killed
+meanwhile."""
+
+import itertools
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from closeknit.lifecycle.status.conditions import timestamp
+from harness.operator_bed import DRA_NODES, ON_DRA, ON_PLUGIN, PLUGIN_NODES, Bed, standing
+
+BOTH = pytest.mark.parametrize("spec", [pytest.param(ON_PLUGIN, id="plugin"), pytest.param(ON_DRA, id="DRA")])
+serials = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Bed]:
+    with standing(Bed, PLUGIN_NODES, DRA_NODES) as bed:
+        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}}
+        bed.cluster.apply({**kind, "value": 1000})
+        yield bed
+
+
+@pytest.fixture
+def site(running: Bed) -> Iterator[Bed]:
+    running.begin(f"elastic-{next(serials)}")
+    yield running
+    running.cluster.delete("trainingjobs", namespace=running.namespace)
+    running.cluster.kubectl("delete", "pods", "--all", f"--namespace={running.namespace}", "--force")
+    running.cluster.delete("namespace", running.namespace)
+
+
+def ends(site: Bed) -> list[tuple[str, bool]]:
+    return [(each["reason"], each["charged"]) for each in site.job()["status"].get("attempts", [])]
+
+
+def world_sizes(site: Bed, pods: list[str]) -> set[str]:
+    """What these Pods were told."""
+    env = [
+        entry for pod in pods for entry in site.cluster.get("pod", pod, site.namespace)["spec"]["containers"][0]["env"]
+    ]
+    return {entry["value"] for entry in env if entry["name"] == "CLOSEKNIT_WORLD_SIZE"}
+
+
+def attempt(number: int, nodes: int) -> list[str]:
+    return [f"train-a{number}-worker-{index:05d}" for index in range(nodes)]
+
+
+def live(site: Bed) -> list[str]:
+    return [name for name in site.live_pods() if name.startswith("train-")]
+
+
+@BOTH
+def test_it_shrinks_and_grows_once_though_the_operator_is_killed_meanwhile(site: Bed, spec: dict[str, Any]) -> None:
+    site.submit(**spec, elastic={"minGPUs": 8})
+    site.wait_for_state("Running")
+    assert live(site) == attempt(1, 2)
+    for pod in live(site):
+        site.finish(pod, "late")  # it takes its time to end, as one does that writes a checkpoint
+    site.submit("prod", **{**spec, "gpus": 8}, priorityClassName="urgent")
+    site.cluster.wait_for(lambda: ends(site) == [("Shrunk", False)], "the job to shrink")
+    site.restart()
+    assert site.job()["status"]["placement"]["gpus"] == 8
+    site.cluster.kubectl("delete", "pods", *attempt(1, 2), f"--namespace={site.namespace}", "--force")
+    site.wait_for_state("Running", "prod")
+    site.wait_for_state("Running")
+    assert (live(site), world_sizes(site, attempt(2, 1))) == (attempt(2, 1), {"8"})
+    wide = site.cluster.kubectl("get", "trainingjob", "train", f"--namespace={site.namespace}", "--output=wide")
+    assert "runs with 8 of its 16 GPUs" in wide
+
+    for pod in site.live_pods():
+        if pod.startswith("prod-"):
+            site.finish(pod, "succeed")
+    site.cluster.wait_for(lambda: site.job()["status"]["placement"].get("room"), "room to be told")
+    assert ends(site) == [("Shrunk", False)]
+    site.restart()
+    long_ago = timestamp(datetime.now(UTC) - timedelta(minutes=6))
+    room = {"status": {"placement": {"room": {"gpus": 16, "since": long_ago}}}}
+    site.cluster.patch("trainingjob", "train", room, site.namespace, subresource="status")
+    site.cluster.wait_for(lambda: ends(site)[1:] == [("Grown", False)], "the job to grow")
+    site.restart()
+    site.cluster.wait_for(lambda: live(site) == attempt(3, 2), "its new Pods")
+    site.wait_for_state("Running")
+    status = site.job()["status"]
+    assert (status["restarts"], status["attempt"], "gpus" in status["placement"]) == (2, 3, False)
+    assert world_sizes(site, attempt(3, 2)) == {"16"}
+    assert (site.told().count("Shrunk"), site.told().count("Grown")) == (1, 1)

@@ -1,0 +1,253 @@
+"""What the map shows of a cluster, to whom, and what of it goes over the wire when something changes."""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from closeknit.api.names import JobKey
+from closeknit.api.trainingjob import Parallelism
+from closeknit.cluster.cluster import Cluster
+from closeknit.placement.ranks.coordinates import coordinates
+from closeknit.webmap import scene as scenes
+from closeknit.webmap.frames import FRAME_BYTES, OPEN, Veil, frames
+from closeknit.webmap.job_rows import axes, job_row
+from closeknit.webmap.scene import EMPTY_SCENE, Scene, scene
+from harness.map_stage import eight, thousand
+from scenarios.clusters import wanted
+from scenarios.manifests import booked, node, node_topology, pod, training_job
+from scenarios.stories import end_trainer, two_plugin_nodes
+from scenarios.story import NOW, Story, dra_node
+
+SEES_B = Veil(frozenset({"team-b"}))
+
+
+def drawn(story: Story, before: Scene = EMPTY_SCENE) -> Scene:
+    return scene(story.cluster.at(story.now), None, story.now, "0.1", before)
+
+
+def messages(old: Scene | None, new: Scene, veil: Veil = OPEN) -> list[dict[str, Any]]:
+    found = frames(old, new, veil, NOW)
+    assert all(each.startswith(b"data: ") and each.endswith(b"\n\n") and each.count(b"\n") == 2 for each in found)
+    return [json.loads(each[6:]) for each in found]
+
+
+def whole(new: Scene, veil: Veil = OPEN) -> dict[str, Any]:
+    (message,) = messages(None, new, veil)
+    return message
+
+
+def held() -> Story:
+    """A job of team-b on gpu-1, one of team-a on half of gpu-2, and one of team-a that waits."""
+    status: dict[str, Any] = {"state": "Running", "attempt": 1}
+    half, large = {"gpus": 4}, {"gpus": 64}
+    two = booked(("gpu-2", range(4)), binding="DRA")
+    waits = {"reason": "InsufficientGPUs", "message": "needs 64 GPUs", "since": "2026-11-21T09:30:00Z"}
+    told = {key: waits[key] for key in ("reason", "message")}
+    return Story(
+        *dra_node("gpu-1"),
+        *dra_node("gpu-2"),
+        training_job("one", spec={"gpus": 8}, placement=booked(("gpu-1", range(8)), binding="DRA"), **status),
+        training_job("two", namespace="team-a", spec=half, placement=two, **status),
+        training_job("three", namespace="team-a", spec=large, state="Queued", pending=waits, **told),
+    )
+
+
+def test_nodes_gpus_and_their_holders() -> None:
+    told = whole(drawn(held()))
+    assert told["nodes"]["gpu-1"]["held"] == {"team-b/one": list(range(8))}
+    assert told["nodes"]["gpu-2"]["held"] == {"team-a/two": [0, 1, 2, 3]}
+    assert told["nodes"]["gpu-2"]["free"] == [4, 5, 6, 7]
+    assert told["totals"]["gpus"] == {"free": 4, "held": 12, "unusable": 0, "excluded": 0}
+    assert (told["queue"], told["hidden"]) == (["team-a/three"], 0)
+
+
+def test_a_job_tells_its_ranks_and_why_it_waits() -> None:
+    told = whole(drawn(held()))["jobs"]
+    assert told["team-b/one"]["shares"] == [["gpu-1", list(range(8)), 0, ""]]
+    waits = told["team-a/three"]
+    assert (waits["reason"], waits["message"]) == ("InsufficientGPUs", "needs 64 GPUs")
+    assert waits["nextStep"].startswith("wait for GPUs to become free")
+    assert waits["spans"] == [["waiting", 1795253400, None, ""]]
+
+
+def test_who_may_not_list_jobs_sees_numbers_and_no_names() -> None:
+    told = whole(drawn(held()), SEES_B)
+    assert list(told["jobs"]) == ["team-b/one"]
+    assert told["nodes"]["gpu-2"]["held"] == {"?": [0, 1, 2, 3]}
+    assert (told["queue"], told["hidden"]) == (["?"], 2)
+    assert told["totals"]["jobs"] == {"Queued": 1, "Running": 2}
+    text = json.dumps(whole(drawn(held()), Veil(frozenset())))
+    assert [word for word in ("team-a", "team-b", "two", "three", '"one"') if word in text] == []
+
+
+def test_the_name_of_a_pod_or_claim_that_holds_gpus_is_told_to_nobody() -> None:
+    story = Story(node("gpu-1"), node_topology("gpu-1"), pod("secret-notebook", namespace="hidden-team"))
+    text = json.dumps(whole(drawn(story)))
+    assert "secret-notebook" not in text
+    assert "hidden-team" not in text
+
+
+def test_only_what_has_changed_is_told() -> None:
+    story = held()
+    first = drawn(story)
+    again = drawn(story, first)
+    assert frames(first, again, OPEN, NOW) == ()
+    del story.objects["TrainingJob", "team-a", "two"]
+    (message,) = messages(first, drawn(story, first))
+    assert message["jobs"] == {"team-a/two": None}
+    assert list(message["nodes"]) == ["gpu-2"]
+    assert "reset" not in message
+    (veiled,) = messages(first, drawn(story, first), SEES_B)
+    assert "jobs" not in veiled
+    assert veiled["hidden"] == 1
+
+
+def after_all(told: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    """What a reader has after these messages."""
+    has: dict[str, Any] = {"nodes": {}, "jobs": {}, "machines": {}}
+    for message in told:
+        for section, value in message.items():
+            if section in {"nodes", "jobs", "machines"}:
+                has[section] |= value
+                has[section] = {key: row for key, row in has[section].items() if row is not None}
+            elif section not in {"now", "reset", "more"}:
+                has[section] = value
+    return has
+
+
+@pytest.mark.parametrize("veil", [OPEN, SEES_B, Veil(frozenset({"team-a"}))])
+def test_changes_lead_to_what_is_drawn_at_once(veil: Veil) -> None:
+    story = two_plugin_nodes(restart={"limit": 3})
+    told: list[dict[str, Any]] = []
+    last: Scene | None = None
+
+    def look() -> None:
+        nonlocal last
+        new = drawn(story, last or EMPTY_SCENE)
+        told.extend(messages(last, new, veil))
+        last = new
+
+    look()
+    for step in (story.settle, story.run_all, story.settle, lambda: end_trainer(story, 1), story.settle):
+        step()
+        story.pass_time(10)
+        look()
+    for each in dra_node("gpu-9"):
+        story.add(each)
+    look()
+    del story.objects["Node", "", "gpu-2"], story.objects["NodeTopology", "", "gpu-2"]
+    look()
+    told_at_once, told_in_steps = after_all(iter([whole(drawn(story), veil)])), after_all(iter(told))
+    for each in (told_at_once, told_in_steps):
+        each["totals"].pop("told")
+    kinds = {row["machine"] for row in told_at_once["nodes"].values() if "machine" in row}
+    told_in_steps["machines"] = {key: told_in_steps["machines"][key] for key in kinds}
+    assert told_in_steps == told_at_once
+
+
+@pytest.fixture(scope="module")
+def large() -> Cluster:
+    return thousand(300, 60)
+
+
+def test_kueueviz_no_frame_is_larger_than_its_bound(large: Cluster) -> None:
+    parts = frames(None, scene(large, None, NOW, "0.1", EMPTY_SCENE), OPEN, NOW)
+    assert len(parts) > 1 or len(parts[0]) < FRAME_BYTES
+    assert max(map(len, parts)) <= FRAME_BYTES + 1000
+    more = [json.loads(each[6:]).get("more", False) for each in parts]
+    assert more == [True] * (len(parts) - 1) + [False]
+
+
+def test_a_job_whose_row_would_be_too_large_goes_without_its_seats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenes, "ROW_BYTES", 100)
+    row = whole(drawn(held()))["jobs"]["team-b/one"]
+    assert "shares" not in row
+    assert row["nodes"] == 1
+
+
+def test_words_of_tenants_are_cut_and_stay_data() -> None:
+    words = "</script><img src=x onerror=alert(1)>\n\ndata: {}" + "x" * 4000
+    status = {"reason": "InsufficientGPUs", "message": words, "since": "2026-11-21T09:30:00Z", "nearest": [words] * 16}
+    story = Story(*dra_node("gpu-1"), training_job(state="Queued", message=words, pending=status))
+    row = whole(drawn(story))["jobs"]["team-b/train"]
+    assert len(row["message"]) == 2000
+    assert len(row["nearest"]) == 5
+
+
+def test_what_has_not_changed_is_not_drawn_again(large: Cluster) -> None:
+    first = scene(large, None, NOW, "0.1", EMPTY_SCENE)
+    again = scene(large.at(NOW + timedelta(seconds=1)), None, NOW, "0.1", first)
+    assert all(again.nodes[name] is node for name, node in first.nodes.items())
+    assert all(again.jobs[key] is job for key, job in first.jobs.items())
+
+
+def test_a_mistake_about_one_job_costs_that_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(job: Any, cluster: Any) -> Any:
+        if job.key.name == "one":
+            raise RuntimeError("a mistake")
+        return job_row(job, cluster)
+
+    monkeypatch.setattr(scenes, "job_row", broken)
+    found = drawn(held())
+    assert found.faults == 1
+    assert whole(found)["jobs"]["team-b/one"] == {"namespace": "team-b", "name": "one", "state": "Running"}
+    assert "shares" in whole(found)["jobs"]["team-a/two"]
+
+
+@pytest.mark.parametrize(
+    "degrees",
+    [{"tensor": 4, "pipeline": 2}, {"tensor": 2, "context": 2, "pipeline": 2}, {"tensor": 2, "expert": 4}, {}],
+)
+def test_axes_are_those_of_the_coordinates(degrees: dict[str, int]) -> None:
+    found = axes(32, Parallelism(**degrees))
+    for rank in range(32):
+        told = coordinates(rank, wanted(gpus=32, parallelism=degrees))._asdict()
+        mine = {name: rank // stride % size for name, size, stride in ((a.name, a.size, a.stride) for a in found)}
+        assert mine == {name: told[name] for name in mine}
+        assert not any(told[name] for name in told.keys() - mine.keys())
+
+
+def test_the_phases_of_a_job_that_has_ended_and_begun_again() -> None:
+    story = two_plugin_nodes(restart={"limit": 3})
+    story.pass_time(60)
+    story.settle()
+    story.pass_time(20)
+    story.run_all()
+    story.settle()
+    story.pass_time(600)
+    end_trainer(story, 1)
+    story.settle()
+    for name in story.pods():
+        story.remove_pod(name)
+    story.settle()
+    story.pass_time(45)
+    story.settle()
+    story.run_all()
+    story.settle()
+    spans = whole(drawn(story))["jobs"]["team-b/train"]["spans"]
+    phases = [span[0] for span in spans]
+    assert phases[:3] == ["waiting", "starting", "running"]
+    assert spans[2][2] - spans[2][1] == 600
+    for before, after in pairwise(spans):
+        assert before[2] <= after[1]
+
+
+def test_the_lost_node_of_a_gang_is_marked_and_the_rest_is_held() -> None:
+    told = whole(drawn(eight()))
+    shares = {share[0]: share[3] for share in told["jobs"]["team-llm/mixtral"]["shares"]}
+    assert shares["gpu-04"] == "Lost"
+    assert told["nodes"]["gpu-04"]["excluded"] == "NotReady"
+    assert JobKey("team-llm", "mixtral") in drawn(eight()).queue
+    assert told["jobs"]["team-vision/diffusion"]["nearest"]
+    assert told["nodes"]["gpu-05"]["unusable"] == {"5": "unhealthy: XID79"}
+
+
+def test_links_that_are_down_are_not_drawn() -> None:
+    told = whole(drawn(eight()))
+    healthy, broken = (told["machines"][told["nodes"][name]["machine"]] for name in ("gpu-06", "gpu-07"))
+    assert [0, 3] in [link[:2] for link in healthy["links"]]
+    assert [0, 3] not in [link[:2] for link in broken["links"]]
