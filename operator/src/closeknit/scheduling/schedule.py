@@ -1,6 +1,5 @@
 """Who gets GPUs, who keeps them and who waits: one decision over all jobs, in queue order."""
 
-from collections.abc import Sequence
 from datetime import datetime
 
 from closeknit.api.names import JobKey
@@ -18,7 +17,6 @@ from closeknit.scheduling.memo.refusal_words import AGAIN, renewed
 from closeknit.scheduling.memo.standing import Standing, in_order, noted
 from closeknit.scheduling.memo.template_memory import template_memory
 from closeknit.scheduling.moving.on_restart import moved
-from closeknit.scheduling.policy.admit import admit
 from closeknit.scheduling.policy.crowd import Crowd
 from closeknit.scheduling.policy.gates import gated, put_aside, readable
 from closeknit.scheduling.policy.hold import held
@@ -49,13 +47,9 @@ POLICIES: tuple[Policy, ...] = (
     or_with_fewer(preempt),
 )
 """In this order: the first that has a verdict on a job decides. The last one always has."""
-WITHOUT_PREEMPTION: tuple[Policy, ...] = (readable, gated, queued, replaced, held, put_aside, or_with_fewer(admit))
-"""The same where nobody ends for another: a replay has no Pods that could."""
 
 
-def schedule(
-    cluster: Cluster, tables: Tables, memory: Memory, now: datetime, policies: Sequence[Policy] = POLICIES
-) -> Schedule:
+def schedule(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> Schedule:
     """The verdict on every job: the one place that decides who gets, keeps and waits.
 
     The queue is walked once. The first policy that has a verdict on a job decides, and the next job finds the room
@@ -101,7 +95,7 @@ def schedule(
     entries: list[QueueEntry] = []
     unread: list[JobKey] = []
     while (case := standing.next_case(room, entries)) is not None:
-        outcome = _outcome(case, room, walk, policies)
+        outcome = _outcome(case, room, walk)
         if room.freed is not scene and cluster.booking_of(case.key) and room.cluster.booking_of(case.key) is None:
             outcome.is_settled, outcome.scene = False, None  # it rests on the verdict that took its GPUs, too
         room = outcome.room or room
@@ -134,9 +128,9 @@ def schedule(
     return made.of(entries, last)
 
 
-def _outcome(case: Case, room: Room, walk: Walk, policies: Sequence[Policy]) -> Outcome:
+def _outcome(case: Case, room: Room, walk: Walk) -> Outcome:
     """The verdict of the first policy that has one."""
-    found = guarded(lambda: next(each for policy in policies if (each := policy(case, room, walk)) is not None))
+    found = guarded(lambda: next(each for policy in POLICIES if (each := policy(case, room, walk)) is not None))
     if isinstance(found, OwnMistake):
         return Outcome(Wait(Refusal(WaitCause.MISTAKE, error=found.error)), is_settled=False)
     return found
