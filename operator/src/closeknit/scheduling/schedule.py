@@ -1,5 +1,6 @@
 """Who gets GPUs, who keeps them and who waits: one decision over all jobs, in queue order."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from closeknit.api.names import JobKey
@@ -49,7 +50,9 @@ POLICIES: tuple[Policy, ...] = (
 """In this order: the first that has a verdict on a job decides. The last one always has."""
 
 
-def schedule(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> Schedule:
+def schedule(
+    cluster: Cluster, tables: Tables, memory: Memory, now: datetime, policies: Sequence[Policy] = POLICIES
+) -> Schedule:
     """The verdict on every job: the one place that decides who gets, keeps and waits.
 
     The queue is walked once. The first policy that has a verdict on a job decides, and the next job finds the room
@@ -95,7 +98,7 @@ def schedule(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) ->
     entries: list[QueueEntry] = []
     unread: list[JobKey] = []
     while (case := standing.next_case(room, entries)) is not None:
-        outcome = _outcome(case, room, walk)
+        outcome = _outcome(case, room, walk, policies)
         if room.freed is not scene and cluster.booking_of(case.key) and room.cluster.booking_of(case.key) is None:
             outcome.is_settled, outcome.scene = False, None  # it rests on the verdict that took its GPUs, too
         room = outcome.room or room
@@ -128,9 +131,9 @@ def schedule(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) ->
     return made.of(entries, last)
 
 
-def _outcome(case: Case, room: Room, walk: Walk) -> Outcome:
+def _outcome(case: Case, room: Room, walk: Walk, policies: Sequence[Policy]) -> Outcome:
     """The verdict of the first policy that has one."""
-    found = guarded(lambda: next(each for policy in POLICIES if (each := policy(case, room, walk)) is not None))
+    found = guarded(lambda: next(each for policy in policies if (each := policy(case, room, walk)) is not None))
     if isinstance(found, OwnMistake):
         return Outcome(Wait(Refusal(WaitCause.MISTAKE, error=found.error)), is_settled=False)
     return found
