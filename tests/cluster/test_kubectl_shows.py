@@ -156,9 +156,9 @@ def test_get_shows_how_a_job_stands(crds: LocalCluster, namespace: str) -> None:
     ]
     wide = crds.kubectl("get", "tj", here, "--output=wide")
     assert [row[7:] for row in cells(wide)] == [
-        ["AGE", "QUEUE", "LEVELS", "ESTIMATED-START", "MESSAGE"],
-        ["*", "research", LEVELS, "", STATUS["message"]],
-        ["*", "research", "", START, WHY["message"]],
+        ["AGE", "RUNS-WITH", "QUEUE", "LEVELS", "ESTIMATED-START", "MESSAGE"],
+        ["*", "", "research", LEVELS, "", STATUS["message"]],
+        ["*", "", "research", "", START, WHY["message"]],
     ]
 
 
