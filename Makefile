@@ -133,6 +133,10 @@ bench-frag: environment ## GPUs that stay unused when more is asked for than the
 bench-preemption: environment ## Who ends for a job of higher priority, beside every choice there is: one JSON line
 	@$(HARNESS) bench.preemption
 
+.PHONY: bench-queue
+bench-queue: environment ## The order of the queue on lists of public clusters, beside what others do (an hour): the same
+	@$(HARNESS) bench.queue_replay --write
+
 .PHONY: bench-plan
 bench-plan: environment ## closeknit plan on a 100-node file of real size: one JSON line
 	@$(HARNESS) harness.bench_plan

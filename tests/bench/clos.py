@@ -128,6 +128,10 @@ class Waiting:
             self.taken[found[-1]] = taken
         return found
 
+    def stopped(self) -> Sequence[Job]:
+        """Nobody stops who runs."""
+        return ()
+
     def wake_s(self, now: float) -> float | None:
         """When the next patience is over."""
         while self._wakes and self._wakes[0] <= now:

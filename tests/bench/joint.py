@@ -16,7 +16,7 @@ GPUs are taken.
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import chain
 from random import Random
@@ -109,6 +109,10 @@ class Waiting:
             self._jobs[where][job.number] = mask
             found.append(self._waiting.pop(at))
         return found
+
+    def stopped(self) -> Sequence[Arrival]:
+        """Nobody stops who runs."""
+        return ()
 
     def wake_s(self, _now: float) -> None:
         """Nobody asks for less after a while."""

@@ -22,10 +22,10 @@ FEW, MANY = range(1, 10), range(19, 27)  # jobs that come; fewer find a place
 BEYOND = range(13, 16)  # of lower priority
 
 
-def figures(clusters: int, jobs: range, low_jobs: range) -> dict[str, float | int]:
-    """Of so many clusters with so many jobs of lower priority."""
+def figures(seeds: range, jobs: range, low_jobs: range) -> dict[str, float | int]:
+    """Of the clusters of these seeds with so many jobs of lower priority."""
     preempted = wasted = false_cannot = lost = least = 0
-    for seed in range(clusters):
+    for seed in seeds:
         cluster, low = site(seed, jobs)
         if len(low) not in low_jobs:
             continue
@@ -57,8 +57,8 @@ def main() -> None:
     found = {
         "bench": "preemption",
         "clusters": clusters,
-        "preemption": figures(clusters, FEW, range(10)),
-        "beyond_exact": figures(clusters // 20, MANY, BEYOND),
+        "preemption": figures(range(clusters), FEW, range(10)),
+        "beyond_exact": figures(range(clusters // 20), MANY, BEYOND),
     }
     print(json.dumps(found))
 

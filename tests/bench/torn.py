@@ -78,6 +78,10 @@ class Torn:
                 job.run_s *= 1 + self._share * (ideal / predicted - 1)
         return began
 
+    def stopped(self) -> Sequence[Job]:
+        """Nobody stops who runs."""
+        return ()
+
     def wake_s(self, now_s: float) -> float | None:
         """When somebody's patience is over."""
         return self._operated.wake_s(now_s)

@@ -115,3 +115,15 @@ def test_kueue_admits_evicts_and_admits_again(managed: Bed) -> None:
     bed.finish("waits-a1-worker-00000", "succeed")
     bed.wait_for_state("Running", "train")
     assert [each["reason"] for each in bed.job("train")["status"]["attempts"]] == ["EvictedByKueue"] * 2
+
+
+def test_kueues_own_webhook_looks_at_workloads(managed: Bed) -> None:
+    """Else the story above would say nothing about what it takes."""
+    bed = managed
+    bed.begin("hooked")
+    container = {"name": "trainer", "resources": {"requests": {"pods": "1"}}}
+    pod_set = {"name": "workers", "count": 1, "template": {"spec": {"containers": [container]}}}
+    spec = {"queueName": "research", "podSets": [pod_set]}
+    made = of_kueue("Workload", "odd", bed.namespace, spec=spec)
+    refused = bed.cluster.writer.create(made, dry_run=True).refusal or ""
+    assert "the key is reserved for internal kueue use" in refused

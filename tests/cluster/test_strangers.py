@@ -1,12 +1,18 @@
-"""Strangers at the operator's port: thousands of tokens that nobody knows, while jobs start and metrics are read."""
+"""Strangers at the operator's port: thousands of tokens that nobody knows, while jobs start and metrics are read; and
+readers of the map."""
 
+import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 
@@ -17,6 +23,7 @@ from harness.operator_bed import ON_PLUGIN, USER, Bed, status_of
 
 FLOOD_OF = 100  # tokens at least: with a handshake for each a busy machine makes some fifty in a second
 STARTS = 3
+UNCHECKED = ssl._create_unverified_context()  # noqa: S323 - the operator made its certificate itself
 # From an address of its own, as Pods have: 16 connections at a time, a new token on each, until its input ends. Prints
 # what was answered.
 FLOOD = """
@@ -123,3 +130,43 @@ def test_a_flood_of_tokens_slows_no_job_and_keeps_no_scraper_out(bed: Bed, port:
 def token_reviews(bed: Bed) -> list[str]:
     made = (event for event in bed.cluster.audit_events() if event.resource == "tokenreviews")
     return [event.verb for event in made if event.user == USER]
+
+
+def first_map(port: int, token: str) -> tuple[int, dict[str, Any]]:
+    """Status of the map's stream, and its first message."""
+    headers = {"Authorization": f"Bearer {token}", "Closeknit-Map": "1"}
+    request = urllib.request.Request(f"https://127.0.0.1:{port}/map/stream", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=20, context=UNCHECKED) as reply:  # noqa: S310 - our own
+            told = next(line for line in reply if line.startswith(b"data: "))
+            return reply.status, json.loads(told[6:])
+    except HTTPError as error:
+        return error.code, {}
+
+
+def test_the_map_is_for_those_who_may_and_names_jobs_to_those_who_may_list_them(bed: Bed, port: int) -> None:
+    bed.submit("seen", **ON_PLUGIN)
+    bed.wait_for_state("Running", "seen")
+    token = scraper(bed, "viewer")
+    account = f"--serviceaccount={bed.namespace}:viewer"
+    assert first_map(port, "")[0] == 401
+    assert first_map(port, token)[0] == 403
+    bed.cluster.kubectl(
+        "create", "clusterrolebinding", f"{bed.namespace}-viewer-map", "--clusterrole=closeknit-map-viewer", account
+    )
+
+    def shown() -> dict[str, Any] | None:
+        status, told = first_map(port, token)
+        return told if status == 200 else None
+
+    told = bed.cluster.wait_for(shown, "the map")
+    assert (told.get("jobs"), told["hidden"]) == (None, 1)
+    assert {who for node in told["nodes"].values() for who in node.get("held", {})} == {"?"}
+    bed.cluster.kubectl(
+        "create", "rolebinding", "viewer", "--clusterrole=closeknit-view", account, f"--namespace={bed.namespace}"
+    )
+    another = bed.cluster.kubectl("create", "token", "viewer", f"--namespace={bed.namespace}").strip()
+    status, told = first_map(port, another)
+    assert (status, list(told["jobs"]), told["hidden"]) == (200, [f"{bed.namespace}/seen"], 0)
+    bed.cluster.kubectl("delete", "trainingjob", "seen", f"--namespace={bed.namespace}")
+    bed.wait_for_nothing()

@@ -2,6 +2,8 @@
 
 import pytest
 
+from closeknit.cluster.objects.node_objects import PriorityClass
+from closeknit.cluster.store.kinds import change
 from closeknit.simulation.account import SAMPLES, Bookkeeper, ReplayAccount
 from closeknit.simulation.fractional import Sharing
 from closeknit.simulation.operated import Operated
@@ -63,3 +65,23 @@ def test_who_never_began_is_told_with_the_reason() -> None:
 def test_a_trace_of_one_moment_has_an_account() -> None:
     found = account([Submission(1, 0, 10, spec(64))], "r1")
     assert (found.waits, found.allocated, found.locality.jobs) == (None, 0, 0)
+
+
+def test_estimates_and_what_preemption_costs() -> None:
+    said = spec(8).model_copy(update={"expected_duration": "10m"})
+    jobs = [Submission(1, 0, 600, said), Submission(2, 0, 600, said)]
+    found = account(jobs, "r1")
+    assert found.foretold == (1, 0, 1)
+    assert found.stopped == (0, 0)
+    queue = Sharing(Operated(cluster("r1").after([change(PriorityClass("high", 100))]), BEGINS))
+    book = Bookkeeper(queue, 100)
+    urgent = spec(8).model_copy(update={"priority_class_name": "high"})
+    parts = [Submission(number, 0, 600, spec(1), 0.5) for number in (1, 2)]
+    for moment in replay([*parts, Submission(3, 100, 600, urgent)], queue):
+        book.note(moment)
+    found = book.account()
+    assert found.stopped == (2, 2 * 0.5 * 100)
+    assert found.waits is not None
+    assert found.waits.longest_s == 0
+    assert found.ended_s == 1300
+    assert found.never == {}

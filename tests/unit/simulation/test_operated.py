@@ -1,8 +1,9 @@
 """The operator's decision as the queue of a replay."""
 
 from closeknit.api.names import PendingReason
+from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.objects.node_objects import PriorityClass
-from closeknit.cluster.store.kinds import change
+from closeknit.cluster.store.kinds import change, from_document
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
 from closeknit.placement.values.placement import Placement
@@ -10,6 +11,7 @@ from closeknit.placement.values.request import request
 from closeknit.simulation.operated import Operated
 from closeknit.simulation.replay import replay
 from closeknit.simulation.submission import Submission
+from scenarios.manifests import booked, training_job
 from scenarios.traces import BEGINS, cluster, spec
 
 
@@ -61,8 +63,45 @@ def test_agents_do_not_fall_silent_while_virtual_days_pass() -> None:
     assert begins(Operated(cluster("r1"), BEGINS), *jobs) == {1: 0, 2: 900_000}
 
 
-def test_a_job_of_higher_priority_goes_first_and_ends_nobody() -> None:
-    urgent = spec(8).model_copy(update={"priority_class_name": "high"})
-    there = cluster("r1").after([change(PriorityClass("high", 100))])
-    jobs = (Submission(1, 0, 60, spec(8)), Submission(2, 5, 60, spec(8)), Submission(3, 10, 60, urgent))
-    assert begins(Operated(there, BEGINS), *jobs) == {1: 0, 3: 60, 2: 120}
+def urgent(gpus: int) -> TrainingJobSpec:
+    return spec(gpus).model_copy(update={"priority_class_name": "high"})
+
+
+HIGH = change(PriorityClass("high", 100))
+
+
+def test_a_job_of_higher_priority_ends_another_which_begins_anew() -> None:
+    jobs = (Submission(1, 0, 60, spec(8)), Submission(2, 5, 60, spec(8)), Submission(3, 10, 60, urgent(8)))
+    queue = Operated(cluster("r1").after([HIGH]), BEGINS)
+    moments = [(at.now_s, [job.number for job in at.began], [job.number for job in at.stopped])
+               for at in replay(jobs, queue) if at.began or at.stopped]  # fmt: skip
+    assert moments == [(0, [1], []), (10, [3], [1]), (70, [1], []), (130, [2], [])]
+
+
+def test_who_ends_for_another_is_who_loses_least() -> None:
+    jobs = (Submission(1, 0, 600, spec(8)), Submission(2, 5, 600, spec(8)), Submission(3, 10, 60, urgent(8)))
+    queue = Operated(cluster("r1", "r1").after([HIGH]), BEGINS)
+    assert [job.number for at in replay(jobs, queue) for job in at.stopped] == [2]
+
+
+def test_nobody_ends_for_a_job_that_would_not_fit_then() -> None:
+    jobs = (Submission(1, 0, 60, spec(8)), Submission(2, 5, 60, urgent(16)))
+    queue = Operated(cluster("r1").after([HIGH]), BEGINS)
+    assert [job.number for at in replay(jobs, queue) for job in at.stopped] == []
+
+
+def test_a_job_that_the_cluster_held_before_leaves_for_good() -> None:
+    there = cluster("r1").after([HIGH])
+    before = from_document(training_job("before", spec={"gpus": 8}, placement=booked(("gpu-0", range(8)))))
+    assert before is not None
+    queue = Operated(there.after([change(before)]), BEGINS)
+    assert begins(queue, Submission(1, 5, 60, urgent(8)), Submission(2, 6, 60, spec(8))) == {1: 5, 2: 65}
+
+
+def test_what_is_told_of_a_start_is_kept() -> None:
+    length = {"expected_duration": "10m"}
+    first, second = (Submission(number, number, 600, spec(8).model_copy(update=length)) for number in (1, 2))
+    queue = Operated(cluster("r1"), BEGINS)
+    assert begins(queue, first, second) == {1: 1, 2: 601}
+    assert queue.estimate_s(first) is None
+    assert queue.estimate_s(second) == 660  # the full minute after

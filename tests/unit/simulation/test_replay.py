@@ -39,6 +39,9 @@ class FirstFit:
                 found.append(job)
         return found
 
+    def stopped(self) -> Sequence[Job]:
+        return ()
+
     def wake_s(self, _now_s: float) -> float | None:
         if self._patience_s is None or not self.waiting:
             return None

@@ -211,6 +211,14 @@ def test_axes_are_those_of_the_coordinates(degrees: dict[str, int]) -> None:
         assert not any(told[name] for name in told.keys() - mine.keys())
 
 
+def test_the_axes_of_an_elastic_job_are_those_of_the_gpus_that_it_holds() -> None:
+    spec = {"gpus": 16, "elastic": {"minGPUs": 8}, "parallelism": {"tensor": 4}}
+    placed = booked(("gpu-1", range(8)), binding="DRA")
+    story = Story(*dra_node("gpu-1"), training_job(spec=spec, state="Running", attempt=1, placement=placed))
+    row = whole(drawn(story))["jobs"]["team-b/train"]
+    assert (row["gpus"], row["axes"]) == (16, [["tensor", 4, 1], ["data", 2, 4]])
+
+
 def test_the_phases_of_a_job_that_has_ended_and_begun_again() -> None:
     story = two_plugin_nodes(restart={"limit": 3})
     story.pass_time(60)

@@ -476,7 +476,7 @@ class TrainingJobSpec(Wire):
     parameter_servers: ParameterServers | None = None
     """CPU tasks of the parameter-server strategy."""
     queue: Label | None = None
-    """Queue of the job; jobs of one queue are ordered by priority, then age."""
+    """Queue of the job, for the reader: all jobs stand in one."""
     priority_class_name: Name | None = None
     """PriorityClass of the job and of its Pods."""
     expected_duration: Duration | None = None

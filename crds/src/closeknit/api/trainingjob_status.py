@@ -222,6 +222,8 @@ class Pending(Wire):
     estimated_start: Timestamp | None = None
     """When the job is expected to start, to the minute, by the ends that running jobs declare; message says which.
     Absent where nothing says so."""
+    reserved_since: Timestamp | None = None
+    """Since when GPUs are kept for it: meanwhile it stands first of its priority. Absent where none are."""
 
 
 class UnfitNode(Wire):

@@ -158,8 +158,7 @@ def _wait(subject: Subject, refusal: Refusal, reservation: Reservation | None = 
                 *((told,) if told else ()),
             )
             message = "; ".join((refusal.message, *until, *expected, *others))
-            start = None if reservation is None else estimated_start(reservation)
-            refused = _refuse(subject, replace(refusal, message=message), wake_after_s, patience, start)
+            refused = _refuse(subject, replace(refusal, message=message), wake_after_s, patience, reservation)
             return refused.woken_at(now, _left(subject).until)
         case WaitCause.REFUSED:
             return _refuse(subject, refusal, wake_after_s).woken_at(now, _left(subject).until)
@@ -170,10 +169,10 @@ def _refuse(
     refusal: Refusal,
     wake_after_s: float | None,
     patient_until: datetime | None = None,
-    start: str | None = None,
+    reservation: Reservation | None = None,
 ) -> Plan:
     """The job waits for this reason. The Event reports a new reason, not new numbers. `patient_until` is the latest end
-    of the wait: an unstored one would move. `start` is when it is expected to start."""
+    of the wait: an unstored one would move."""
     refusal = _with_what_an_edit_takes(subject.job, refusal)
     assert refusal.reason is not None  # noqa: S101 - of these causes, for the type checker
     stored, now, told_at = subject.job.status, subject.now, subject.answers.told_at
@@ -181,7 +180,7 @@ def _refuse(
     is_told_lately = told_at is not None and is_between(told_at, now, told_at + TOLD_AGAIN)
     has_end = patient_until is None or stored.patient_until is not None
     if telling is Telling.AGAIN and told_at is not None and is_told_lately and has_end:
-        if not _is_told(stored, refusal, start):
+        if not _is_told(stored, refusal, reservation):
             wake_after_s = min(seconds_until(told_at + TOLD_AGAIN, now), wake_after_s or inf)
         return subject.plan(actions=_undone(subject), wake_after_s=wake_after_s)
     notice = None
@@ -196,7 +195,7 @@ def _refuse(
         refusal.nearest,
         unknown_preference(subject.job.spec, subject.cluster),
         patient_until,
-        start,
+        None if reservation is None else statuses.KeptRoom(estimated_start(reservation)),
     )
     plan = subject.plan(status, actions=_undone(subject), notice=notice, wake_after_s=wake_after_s)
     return plan if plan.status is None or plan.actions else replace(plan, telling=telling)
@@ -222,11 +221,13 @@ def _with_what_an_edit_takes(job: TrainingJob, refusal: Refusal) -> Refusal:
     return replace(refusal, message=f"{refusal.message}; {FIXED}")
 
 
-def _is_told(stored: TrainingJobStatus, refusal: Refusal, start: str | None) -> bool:
+def _is_told(stored: TrainingJobStatus, refusal: Refusal, reservation: Reservation | None) -> bool:
     told = stored.pending
     if told is None or told.reason != refusal.reason or told.message != stated(refusal.message):
         return False
-    if told.estimated_start != start:
+    if told.estimated_start != (None if reservation is None else estimated_start(reservation)):
+        return False
+    if (told.reserved_since is None) != (reservation is None):
         return False
     return refusal.nearest is None or told.nearest == [stated(change) for change in refusal.nearest]
 

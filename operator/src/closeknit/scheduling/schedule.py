@@ -18,7 +18,6 @@ from closeknit.scheduling.memo.refusal_words import AGAIN, renewed
 from closeknit.scheduling.memo.standing import Standing, in_order, noted
 from closeknit.scheduling.memo.template_memory import template_memory
 from closeknit.scheduling.moving.on_restart import moved
-from closeknit.scheduling.policy.admit import admit
 from closeknit.scheduling.policy.crowd import Crowd
 from closeknit.scheduling.policy.gates import gated, put_aside, readable
 from closeknit.scheduling.policy.hold import held
@@ -49,8 +48,6 @@ POLICIES: tuple[Policy, ...] = (
     or_with_fewer(preempt),
 )
 """In this order: the first that has a verdict on a job decides. The last one always has."""
-WITHOUT_PREEMPTION: tuple[Policy, ...] = (readable, gated, queued, replaced, held, put_aside, or_with_fewer(admit))
-"""The same where nobody ends for another: a replay has no Pods that could."""
 
 
 def schedule(

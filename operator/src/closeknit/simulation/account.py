@@ -14,6 +14,8 @@ from closeknit.simulation.submission import Submission
 AT_IDEAL = 0.999  # bandwidths are sums of floats
 SAMPLES = 240  # of fragmentation over the time that jobs come: a plot has few more pixels
 
+SHORT_S = 60.0  # a start is foretold to the minute
+
 
 class Sample(NamedTuple):
     """The cluster at one moment."""
@@ -32,6 +34,26 @@ class Waits(NamedTuple):
     p50_s: float
     p95_s: float
     longest_s: float
+
+
+class Foretold(NamedTuple):
+    """How true it was what jobs were told first about when they would start."""
+
+    jobs: int
+    median_error: float
+    """As part of the wait."""
+    latest: float
+    """The longest wait as part of what was said, from the job's coming on."""
+
+
+class PreemptionCost(NamedTuple):
+    """What jobs lost that ended for others, and began anew."""
+
+    times: int
+    gpu_seconds: float
+
+
+NOTHING_LOST = PreemptionCost(0, 0.0)
 
 
 class Locality(NamedTuple):
@@ -59,6 +81,9 @@ class ReplayAccount:
     """Those that a job of the trace could have had at the beginning."""
     waits: Waits | None
     """None where no job began."""
+    foretold: Foretold | None
+    """None where no job was told."""
+    stopped: PreemptionCost
     locality: Locality
     allocated: float
     """The part of `gpus` that jobs of the trace held while jobs came, the mean over time."""
@@ -76,7 +101,12 @@ class Bookkeeper:
     queue: Sharing
     last_comes_s: float
     """When the last job of the trace comes."""
-    _waits: list[float] = field(default_factory=list)
+    _waits: dict[Submission, float] = field(default_factory=dict)
+    """Of each job until it began first."""
+    _told: list[tuple[float, float]] = field(default_factory=list)
+    """(said, was) of waits."""
+    _began: dict[Submission, float] = field(default_factory=dict)
+    _stopped: PreemptionCost = NOTHING_LOST
     _ratios: list[float] = field(default_factory=list)
     _domains: Counter[str] = field(default_factory=Counter)
     _spread_jobs: int = 0
@@ -100,10 +130,18 @@ class Bookkeeper:
         self._now_s = max(self._now_s, moment.now_s)
         self._jobs += len(moment.came)
         self._waiting.update(moment.came)
-        self._allocated -= sum(job.gpus for job in moment.went)
+        self._allocated -= sum(job.gpus for job in (*moment.went, *moment.stopped))
+        for job in moment.stopped:
+            lost = job.gpus * (moment.now_s - self._began[job])
+            self._stopped = PreemptionCost(self._stopped.times + 1, self._stopped.gpu_seconds + lost)
+            self._waiting.add(job)
         for job in moment.began:
             self._waiting.discard(job)
-            self._waits.append(moment.now_s - job.at_s)
+            self._began[job] = moment.now_s
+            if job not in self._waits:
+                self._waits[job] = wait_s = moment.now_s - job.at_s
+                if (said_s := self.queue.operated.estimate_s(job)) is not None:
+                    self._told.append((said_s - job.at_s, wait_s))
             self._allocated += job.gpus
             if job.spec.gpus > 1:
                 self._note_placement(job)
@@ -112,7 +150,7 @@ class Bookkeeper:
 
     def account(self) -> ReplayAccount:
         """All of it; the replay has ended."""
-        waits, refused = sorted(self._waits), self.queue.refused()
+        waits, refused = sorted(self._waits.values()), self.queue.refused()
         while_came = [sample for sample in self._samples[1:] or self._samples if sample.at_s <= self.last_comes_s]
         return ReplayAccount(
             jobs=self._jobs,
@@ -120,6 +158,8 @@ class Bookkeeper:
             came_s=self.last_comes_s,
             gpus=self._gpus,
             waits=_waits(waits) if waits else None,
+            foretold=_foretold(self._told) if self._told else None,
+            stopped=self._stopped,
             locality=self._locality(),
             allocated=self._gpu_seconds / (self.last_comes_s * self._gpus) if self.last_comes_s and self._gpus else 0.0,
             scattered=sum(sample.free.scattered for sample in while_came) / len(while_came),
@@ -150,6 +190,12 @@ class Bookkeeper:
             if jobs
             else {},
         )
+
+
+def _foretold(told: Sequence[tuple[float, float]]) -> Foretold:
+    errors = sorted(abs(said_s - was_s) / max(was_s, SHORT_S) for said_s, was_s in told)
+    latest = max(was_s / max(said_s, SHORT_S) for said_s, was_s in told)
+    return Foretold(len(told), errors[(len(errors) - 1) // 2], latest)
 
 
 def _waits(ascending: Sequence[float]) -> Waits:

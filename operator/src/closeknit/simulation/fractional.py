@@ -36,6 +36,7 @@ class Sharing:
         self._of: dict[Submission, _SharedGpu] = {}
         self._small: dict[Submission, bool] = {}
         """Small jobs that wait, in the order they came; True of those that ask for a GPU of their own."""
+        self._stopped: list[Submission] = []
 
     def refused(self) -> dict[Submission, Refusal]:
         """Why each job that waits does, by the last decision; a small one that has not asked for a GPU does so for the
@@ -68,10 +69,13 @@ class Sharing:
     def begun(self, now_s: float) -> Sequence[Submission]:
         """Small jobs where there is room for them, and the operator's decision, until neither lets anybody begin."""
         began = self._moved_in(now_s)
+        self._stopped = []
         while True:
             self._ask(now_s)
             booked = self.operated.begun(now_s)
-            began += booked
+            stopped = [job for each in self.operated.stopped() for job in self._stop(each, now_s)]
+            self._stopped += [job for job in stopped if job not in began]
+            began = [job for job in began if job not in stopped] + list(booked)
             has_more_room = False
             for job in booked:
                 if job.part < 1:
@@ -83,9 +87,27 @@ class Sharing:
                 return began
             began += self._moved_in(now_s)
 
+    def stopped(self) -> Sequence[Submission]:
+        """As the operator's queue; whoever shares a GPU stops with it."""
+        return self._stopped
+
     def wake_s(self, now_s: float) -> float | None:
         """As the operator's queue."""
         return self.operated.wake_s(now_s)
+
+    def _stop(self, holder: Submission, now_s: float) -> Sequence[Submission]:
+        gpu = next((each for each in self._gpus if each.holder is holder), None)
+        if gpu is None:
+            return [holder]
+        self._gpus.remove(gpu)
+        for job in gpu.lodged:
+            self.operated.move_out(job)
+        for job in gpu.tenants:
+            del self._of[job]
+            self._small[job] = job is holder
+        if holder not in gpu.tenants:
+            self.operated.go(holder, now_s)
+        return sorted(gpu.tenants, key=lambda job: job.number)
 
     def _ask(self, now_s: float) -> None:
         """The first that waits of each spec asks for a GPU."""

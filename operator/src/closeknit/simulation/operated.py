@@ -3,23 +3,25 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from closeknit.api.names import POD_COUNT, JobKey
+from closeknit.api.names import POD_COUNT, ConditionReason, ConditionType, JobKey
 from closeknit.api.objects import ObjectMeta, TrainingJob
-from closeknit.api.trainingjob_status import Pending
+from closeknit.api.trainingjob_status import Pending, TrainingJobStatus
 from closeknit.cluster.booking.parameter_servers import needs_on_a_node
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.objects.pod_requests import CPU, MEMORY
 from closeknit.cluster.pods.pod import Lodger
 from closeknit.cluster.store.kinds import ObjectChange, Stream, change
-from closeknit.lifecycle.status.conditions import timestamp
+from closeknit.lifecycle.reserved_words import estimated_start
+from closeknit.lifecycle.status.conditions import Observation, moment, observed, timestamp
 from closeknit.lifecycle.status.preference import patient_until
-from closeknit.lifecycle.verdict import Book, Refusal, Reservation, Wait
+from closeknit.lifecycle.verdict import Await, Book, Refusal, Reservation, Reserve, Wait
 from closeknit.placement.candidates.resource_fit import fits
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.values.placement import Placement
 from closeknit.scheduling.memo.memory import Memory
-from closeknit.scheduling.reservation.expected_ends import run_time
-from closeknit.scheduling.schedule import WITHOUT_PREEMPTION, schedule
+from closeknit.scheduling.queue.entries import QueueEntry, Schedule
+from closeknit.scheduling.schedule import schedule
+from closeknit.scheduling.victims.victim import gone
 from closeknit.simulation.submission import Submission
 
 NAMESPACE = "trace"
@@ -29,7 +31,8 @@ class Operated:
     """Jobs wait as TrainingJobs; one that is booked holds its GPUs from that moment until it goes.
 
     Of the API server's time, the Pods' start and restarts nothing is modelled: a job begins when it is booked. What the
-    cluster holds at the beginning stays so to the end, and no agent falls silent.
+    cluster holds at the beginning stays so to the end, and no agent falls silent. A job that ends for another does so
+    at once, and begins anew later: a trace says nothing of checkpoints.
     """
 
     def __init__(self, cluster: Cluster, begins: datetime) -> None:
@@ -42,6 +45,8 @@ class Operated:
         self._by_key: dict[JobKey, Submission] = {}
         self._held: dict[Submission, Placement] = {}
         self._waiting: dict[Submission, Refusal] = {}
+        self._estimates: dict[Submission, float] = {}
+        self._stopped: list[Submission] = []
         self._wake_s: float | None = None
 
     @property
@@ -64,6 +69,10 @@ class Operated:
         """The job that room is kept for by the last decision, and what is kept; None without any."""
         found = self._memory.schedule.reservations[-1:] if self._memory.schedule is not None else ()
         return (self._by_key[found[0].job], found[0]) if found else None
+
+    def estimate_s(self, job: Submission) -> float | None:
+        """When a job was expected to start as it was told first; None where nothing was ever said."""
+        return self._estimates.get(job)
 
     def placement(self, job: Submission) -> Placement:
         """Where a job runs. Raises KeyError for one that does not."""
@@ -109,53 +118,101 @@ class Operated:
         return self._cluster
 
     def begun(self, now_s: float) -> Sequence[Submission]:
-        """One decision over all jobs."""
-        now = self._moment(now_s)
-        cluster = self._followed()
-        held = frozenset(map(_key, self._held))
-        memory = Memory(busy=held, schedule=self._memory.schedule, is_rationed=False)
-        found = schedule(cluster, self._tables, memory, now, WITHOUT_PREEMPTION)
-        self._memory = Memory(schedule=found, is_rationed=False)
-        self._cluster = found.booked
-        began: list[Submission] = []
-        moments: list[datetime] = []
-        for entry in found.entries:
-            job = self._by_key.get(entry.key)
-            match entry.verdict:
-                case Book(placement) if job is not None:
-                    self._held[job] = placement
-                    self._begin(found.booked.jobs[entry.key], now)
-                    self._waiting.pop(job, None)
-                    began.append(job)
-                case Wait(refusal) if job is not None:
-                    if refusal.error is not None:
-                        raise refusal.error
-                    self._waiting[job] = refusal
-                    self._tell(entry.job, refusal, now)
-                    if entry.until is not None:
-                        moments.append(entry.until)
-        moments += [] if found.reservation_until is None else [found.reservation_until]
+        """One decision over all jobs, and another after each that ends some for others."""
+        now, began = self._moment(now_s), list[Submission]()
+        self._stopped = []
+        while True:
+            found = self._decided(now)
+            made = [entry for entry in found.entries if isinstance(entry.verdict, Await)]
+            ended = [job for entry in made for job in self._ended(entry)]
+            is_over = not self._changes
+            moments = [] if found.reservation_until is None else [found.reservation_until]
+            for entry in found.entries:
+                job = self._by_key.get(entry.key)
+                match entry.verdict:
+                    case Book(placement) if job is not None:
+                        self._held[job] = placement
+                        self._begin(found.booked.jobs[entry.key], now)
+                        self._waiting.pop(job, None)
+                        began.append(job)
+                    case Wait(refusal) if job is not None:
+                        if refusal.error is not None:
+                            raise refusal.error
+                        self._waiting[job] = refusal
+                        kept = entry.verdict.reservation if isinstance(entry.verdict, Reserve) else None
+                        self._tell(job, entry.job, refusal, kept, now)
+                        if entry.until is not None:
+                            moments.append(entry.until)
+            self._stopped += [job for job in ended if job not in began]
+            began = [job for job in began if job not in ended]
+            if is_over:
+                break
         self._wake_s = (min(moments) - self._began_at).total_seconds() if moments else None
         return began
 
-    def _begin(self, job: TrainingJob, now: datetime) -> None:
-        """Its status says since when it has its GPUs, where it says how long it runs."""
-        if run_time(job.spec) is not None:
-            status = job.status.model_copy(update={"start_time": timestamp(now)})
-            self._changes.append(change(job.model_copy(update={"status": status})))
+    def stopped(self) -> Sequence[Submission]:
+        """Those that ended for others in the last decision; they wait from the moment they came."""
+        return self._stopped
 
-    def _tell(self, job: TrainingJob, refusal: Refusal, now: datetime) -> None:
-        """Its status says why it waits and since when, and keeps the end that its wait was given."""
-        before = job.status.pending
-        if refusal.reason is None or (before is not None and before.reason == refusal.reason):
+    def _decided(self, now: datetime) -> Schedule:
+        cluster = self._followed()
+        memory = Memory(busy=frozenset(map(_key, self._held)), schedule=self._memory.schedule, is_rationed=False)
+        found = schedule(cluster, self._tables, memory, now)
+        self._memory = Memory(schedule=found, is_rationed=False)
+        self._cluster = found.booked
+        return found
+
+    def _ended(self, entry: QueueEntry) -> Sequence[Submission]:
+        """Those of the trace that leave their GPUs to this job, at once; others leave them for good."""
+        ended: list[Submission] = []
+        for each in self._cluster.awaiting.get(entry.key, ()):
+            job, told = self._by_key.get(each.job), self._cluster.jobs.get(each.job)
+            if told is None or self._cluster.booking_of(each.job) is None:
+                continue
+            if job is None:
+                self._changes += gone(self._cluster, told)
+                self._changes.append(ObjectChange(Stream.TRAINING_JOBS, (each.job.namespace, each.job.name), None))
+            else:
+                del self._held[job]
+                ended.append(job)
+                self._changes.append(change(told.model_copy(update={"status": TrainingJobStatus()})))
+        return ended
+
+    def _begin(self, job: TrainingJob, now: datetime) -> None:
+        """Its status says since when it has its GPUs: when it ends by its own word, and what it loses if it ends for
+        another."""
+        placed = Observation(ConditionType.PLACED, True, ConditionReason.BOOKED)
+        found = observed(job.status.conditions, [placed], generation=1, now=now)
+        status = job.status.model_copy(update={"start_time": timestamp(now), "conditions": found})
+        self._changes.append(change(job.model_copy(update={"status": status})))
+
+    def _tell(
+        self, job: Submission, told: TrainingJob, refusal: Refusal, kept: Reservation | None, now: datetime
+    ) -> None:
+        """Its status says why it waits and since when, keeps the end that its wait was given, and says whether room is
+        kept for it."""
+        before = told.status.pending
+        is_known = before is not None and before.reason == refusal.reason
+        is_kept = before is not None and before.reserved_since is not None
+        if refusal.reason is None or (is_known and is_kept == (kept is not None)):
             return
         since = timestamp(now)
         queued = since if before is None else before.queued_since or before.since
-        pending = Pending(reason=refusal.reason, message="", since=since, queued_since=queued)
-        until = patient_until(job, now) if refusal.ends else None
+        start = None if kept is None else estimated_start(kept)
+        if start is not None:
+            self._estimates.setdefault(job, (moment(start) - self._began_at).total_seconds())
+        pending = Pending(
+            reason=refusal.reason,
+            message="",
+            since=before.since if before is not None and is_known else since,
+            queued_since=queued,
+            estimated_start=start,
+            reserved_since=None if kept is None else since,
+        )
+        until = patient_until(told, now) if refusal.ends else None
         ends = {} if until is None else {"patient_until": timestamp(until)}
-        status = job.status.model_copy(update={"pending": pending, **ends})
-        self._changes.append(change(job.model_copy(update={"status": status})))
+        status = told.status.model_copy(update={"pending": pending, **ends})
+        self._changes.append(change(told.model_copy(update={"status": status})))
 
     def wake_s(self, _now_s: float) -> float | None:
         """When somebody's patience is over, or a running job is expected to end for which another waits."""

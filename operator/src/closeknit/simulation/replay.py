@@ -36,6 +36,9 @@ class Queue(Protocol[Job]):
     def begun(self, now_s: float) -> Sequence[Job]:
         """The jobs that begin now; asked once at every moment, after all that comes and goes at it."""
 
+    def stopped(self) -> Sequence[Job]:
+        """The jobs that had begun and wait again since those began; each begins anew."""
+
     def wake_s(self, now_s: float) -> float | None:
         """When it is to be asked again though nothing comes or goes; None: never."""
 
@@ -48,6 +51,7 @@ class ReplayMoment(Generic[Job]):
     came: Sequence[Job]
     began: Sequence[Job]
     went: Sequence[Job]
+    stopped: Sequence[Job] = ()
 
 
 def replay(jobs: Iterable[Job], queue: Queue[Job]) -> Iterator[ReplayMoment[Job]]:
@@ -70,9 +74,12 @@ def replay(jobs: Iterable[Job], queue: Queue[Job]) -> Iterator[ReplayMoment[Job]
             came.append(heappop(coming)[2])
             queue.come(came[-1], now_s)
         began = queue.begun(now_s)
+        if stopped := queue.stopped():
+            running = [each for each in running if each[2] not in stopped]
+            heapify(running)
         for job in began:
             count += 1
             heappush(running, (now_s + job.run_s, count, job))
-        yield ReplayMoment(now_s, came, began, went)
+        yield ReplayMoment(now_s, came, began, went, stopped)
         asked_s = queue.wake_s(now_s)
         wake_s = asked_s if asked_s is not None and asked_s > now_s else None

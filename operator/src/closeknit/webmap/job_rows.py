@@ -55,13 +55,15 @@ def job_row(job: TrainingJob | InvalidJob, cluster: Cluster) -> JobRow:
 
 
 def _asked(job: TrainingJob, cluster: Cluster) -> dict[str, Any]:
-    """What its spec says."""
+    """What its spec says. The axes are those of the GPUs that it holds, which an elastic job may hold fewer of."""
+    booked = cluster.booking_of(job.key)
+    held = 0 if booked is None else sum(len(share.gpus) for share in booked.shares)
     return {
         "gpus": job.spec.gpus,
         "queue": job.spec.queue or "",
         "priority_class": job.spec.priority_class_name or "",
         "priority": cluster.priority(job),
-        "axes": axes(job.spec.gpus, job.spec.parallelism),
+        "axes": axes(held or job.spec.gpus, job.spec.parallelism),
     }
 
 

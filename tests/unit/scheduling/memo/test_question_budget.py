@@ -28,6 +28,7 @@ from closeknit.scheduling.memo.question_budget import (
     steps_of_words,
 )
 from closeknit.scheduling.policy import patience
+from closeknit.scheduling.queue.entries import QueuePlace
 from scenarios.manifests import Manifest, cluster_topology, node, node_topology, pod, training_job
 from scenarios.story import plugin_node
 
@@ -223,8 +224,8 @@ def test_a_plan_is_asked_for_one_job_whatever_waits_before_it() -> None:
     assert isinstance(answer, PlanRefused)
 
 
-def places(namespace: str, count: int) -> list[tuple[int, bool, str, str, str]]:
-    return [(0, False, "2026", namespace, f"job-{number:05d}") for number in range(count)]
+def places(namespace: str, count: int) -> list[QueuePlace]:
+    return [(0, True, False, 0.0, "2026", namespace, f"job-{number:05d}") for number in range(count)]
 
 
 def test_what_costs_more_than_a_ration_is_asked_all_the_same() -> None:

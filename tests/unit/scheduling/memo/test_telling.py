@@ -30,7 +30,7 @@ def wanted(
     told_at: datetime | None = None,
 ) -> WantedWords:
     key = JobKey(namespace, f"w{number:03d}")
-    place = (0, False, "", *key)
+    place = (0, True, False, 0.0, "", *key)
     verdict = Wait(Refusal(WaitCause.NO_FIT, PendingReason.INSUFFICIENT_GPUS, "full"))
     entry = QueueEntry(key, key.name, JOB, place, (), Answers(told_at=told_at), NO_VOLUMES, None, None, verdict)
     notice = NOTICE if telling is Telling.NEWS else None

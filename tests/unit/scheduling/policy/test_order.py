@@ -16,10 +16,24 @@ EARLIER = "2026-11-21T09:00:00Z"
 USUAL = priority_class("usual", 10, is_default=True)
 HIGH = priority_class("high", 100)
 LATER = "2026-11-21T09:30:00Z"
+KEPT_FOR = {"reason": "InsufficientGPUs", "message": "", "since": EARLIER, "reservedSince": EARLIER}
 
 
-def job(name: str, *, created: str | None = EARLIER, priority: str | None = None, **place: str) -> dict[str, Any]:
-    manifest = training_job(name, spec={"priorityClassName": priority} if priority else None)
+def said(length: str) -> dict[str, str]:
+    return {"expectedDuration": length}
+
+
+def job(
+    name: str,
+    *,
+    created: str | None = EARLIER,
+    priority: str | None = None,
+    spec: dict[str, Any] | None = None,
+    status: dict[str, Any] | None = None,
+    **place: str,
+) -> dict[str, Any]:
+    asked = {**({"priorityClassName": priority} if priority else {}), **(spec or {})}
+    manifest = training_job(name, spec=asked or None, **(status or {}))
     manifest["metadata"].update(place)
     if created is None:
         del manifest["metadata"]["creationTimestamp"]
@@ -50,6 +64,46 @@ def job(name: str, *, created: str | None = EARLIER, priority: str | None = None
             ],
             ["team-b/b", "team-b/a"],
             id="the global default counts for jobs that name no class",
+        ),
+        pytest.param(
+            [job("a", spec=said("2h")), job("b", created=LATER, spec=said("1h"))],
+            ["team-b/b", "team-b/a"],
+            id="the shorter goes first, though it came half an hour later",
+        ),
+        pytest.param(
+            [job("a", spec=said("65m")), job("b", created=LATER, spec=said("1h"))],
+            ["team-b/a", "team-b/b"],
+            id="but not by so little",
+        ),
+        pytest.param(
+            [job("a"), job("b", spec=said("5h")), job("c", created=LATER, spec=said("1h"))],
+            ["team-b/c", "team-b/a", "team-b/b"],
+            id="one that says nothing stands as one that declares four hours",
+        ),
+        pytest.param(
+            [job("a", spec={"activeDeadlineSeconds": 7200}), job("b", created=LATER, spec=said("1h"))],
+            ["team-b/b", "team-b/a"],
+            id="a deadline is as good as a declaration",
+        ),
+        pytest.param(
+            [job("a", spec=said("87600h"), created="2026-11-17T09:29:00Z"), job("b", created=LATER, spec=said("1m"))],
+            ["team-b/a", "team-b/b"],
+            id="nobody is passed by those that come more than four days later",
+        ),
+        pytest.param(
+            [job("a", spec=said("1m"), status={"cost": {"trainedSeconds": 6000}}), job("b", spec=said("1h"))],
+            ["team-b/b", "team-b/a"],
+            id="one that ran longer than it said has lost its place",
+        ),
+        pytest.param(
+            [job("a", spec=said("5h"), status={"pending": KEPT_FOR}), job("b", spec=said("1m"))],
+            ["team-b/a", "team-b/b"],
+            id="nobody goes before one that room is kept for",
+        ),
+        pytest.param(
+            [job("a", spec=said("5h"), status={"pending": KEPT_FOR}), HIGH, job("b", priority="high")],
+            ["team-b/b", "team-b/a"],
+            id="but a higher priority",
         ),
     ],
 )

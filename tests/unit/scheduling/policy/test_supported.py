@@ -20,7 +20,7 @@ def spec(**fields: Any) -> TrainingJobSpec:
 @pytest.mark.parametrize(
     ("fields", "path"),
     [
-        ({"defragment": "OnRestart"}, "defragment"),
+        ({"defragment": "Planned"}, "defragment: Planned"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

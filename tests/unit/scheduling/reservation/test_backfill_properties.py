@@ -14,6 +14,7 @@ from closeknit.cluster.store.kinds import from_document
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.memo import backfill
 from closeknit.scheduling.memo.memory import Memory
+from closeknit.scheduling.queue import entries
 from closeknit.scheduling.schedule import schedule
 from closeknit.simulation.operated import Operated
 from closeknit.simulation.replay import replay
@@ -75,11 +76,16 @@ def stream(draw: st.DrawFn) -> list[Submission]:
     return jobs
 
 
+def _age_soon(patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(backfill, "AGED", timedelta(seconds=AGED_S))
+    patched.setattr(entries, "SILENT_BACK", timedelta(seconds=AGED_S))
+
+
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(stream())
 def test_no_large_job_starves_behind_small_ones_whatever_they_declare(jobs: Sequence[Submission]) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(backfill, "AGED", timedelta(seconds=AGED_S))
+        _age_soon(patched)
         queue = Operated(cluster("r1", "r1", "r2"), BEGINS)
         began = {job.number: moment.now_s for moment in replay(jobs, queue) for job in moment.began}
     assert began[2] <= AGED_S + 3 * MAX_RUN_S
@@ -89,7 +95,7 @@ def test_no_large_job_starves_behind_small_ones_whatever_they_declare(jobs: Sequ
 def test_lies_do_not_move_the_room_of_a_large_job_for_ever(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It fits into any of three racks. All small jobs declare a minute and run longer, so that each rack in turn seems
     to come free first, and others start in the rack that was kept before."""
-    monkeypatch.setattr(backfill, "AGED", timedelta(seconds=AGED_S))
+    _age_soon(monkeypatch)
     chance = Random(seed)  # noqa: S311 - a stream that can be lived again
     jobs = [Submission(number, 0, chance.randint(60, MAX_RUN_S), declared(8, 60)) for number in range(6)]
     jobs.append(Submission(6, 1, 100, declared(16, None, fabric={"required": "rack"})))
@@ -137,7 +143,7 @@ def full_queue() -> list[Manifest]:
         held = booked((f"gpu-{number}", range(8)))
         found.append(training_job(f"runs-{number}", spec={"gpus": 8, **said}, placement=held, conditions=[placed]))
     found.append(training_job("big", spec={"gpus": 32, "topology": {"gpusPerNode": 8}}))
-    found.append(training_job("late", spec={"gpus": 8}))
+    found.append(training_job("late", spec={"gpus": 4}))
     found.append(training_job("short", spec={"gpus": 4, "expectedDuration": "5m"}))
     return found
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import PendingReason
+from closeknit.api.names import IMEX_CHANNELS, PendingReason
 from closeknit.api.trainingjob_status import PlacementStatus, State
 from closeknit.cluster.objects.quota import Quota
 from closeknit.cluster.objects.silence import Quiet
 from closeknit.lifecycle.writes.plan import Plan
-from scenarios.manifests import cluster_topology, priority_class, training_job
+from scenarios.manifests import cluster_topology, device_class, priority_class, training_job
 from scenarios.restarting_gangs import begins, running
 from scenarios.story import Story, dra_node, plugin_node
 
@@ -402,3 +402,20 @@ def test_the_preemptor_is_placed_so_that_the_elastic_job_can_go_on() -> None:
     assert [node.name for node in placement(story, "urgent").nodes] == ["gpu-2", "gpu-3"]
     assert (story.status("urgent").state, size(story), ends(story)) == (State.RUNNING, 8, [("Shrunk", False)])
     assert ends(story, "other") == []
+
+
+def test_a_gang_with_nvlink_between_nodes_keeps_to_whole_ones() -> None:
+    """A part of a node could not have it, and the gang would fall back to the network for two GPUs more."""
+    machines = [each for number in (1, 2, 3) for each in dra_node(f"gpu-{number}")]
+    for manifest in machines:
+        if manifest["kind"] == "Node":
+            manifest["metadata"].setdefault("labels", {})["nvidia.com/gpu.clique"] = "c0ffee.1"
+        if manifest["kind"] == "NodeTopology":
+            manifest["spec"]["nvlink"] = {"switched": True, "linksPerGPU": [18] * 8}
+    story = Story(*machines, device_class(IMEX_CHANNELS), fixed("other", 4))
+    begin(story)
+    story.add(elastic(gpus=24, least=4))
+    story.settle()
+    story.pass_time(MINUTE)
+    begin(story)
+    assert (size(story), [len(node.gpus) for node in placement(story).nodes]) == (16, [8, 8])

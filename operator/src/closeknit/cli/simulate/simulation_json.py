@@ -9,7 +9,7 @@ from closeknit.simulation.account import ReplayAccount, Sample
 
 def as_json(account: ReplayAccount) -> str:
     """One JSON object. Of ASCII alone, for it may be read on a terminal, and names in it come from files."""
-    waits, locality = account.waits, account.locality
+    waits, foretold, locality = account.waits, account.foretold, account.locality
     body: dict[str, Any] = {
         "jobs": account.jobs,
         "gpus": account.gpus,
@@ -23,6 +23,14 @@ def as_json(account: ReplayAccount) -> str:
             "p95Seconds": round(waits.p95_s, 3),
             "longestSeconds": round(waits.longest_s, 3),
         },
+        "estimatedStarts": None
+        if foretold is None
+        else {
+            "jobs": foretold.jobs,
+            "medianErrorShare": round(foretold.median_error, 3),
+            "latestToSaid": round(foretold.latest, 2),
+        },
+        "preempted": {"times": account.stopped.times, "lostGPUSeconds": round(account.stopped.gpu_seconds, 3)},
         "locality": {
             "jobs": locality.jobs,
             "bandwidthToIdeal": _rounded(locality.bandwidth_to_ideal),

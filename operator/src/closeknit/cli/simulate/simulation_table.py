@@ -45,6 +45,13 @@ def _facts(account: ReplayAccount) -> list[tuple[str, str]]:
     if waits is not None:
         told = f"mean {time(waits.mean_s)}, half of them {time(waits.p50_s)} at most, 95 % {time(waits.p95_s)} at most"
         found.append(("waits", f"{told}, the longest {time(waits.longest_s)}"))
+    if (foretold := account.foretold) is not None:
+        told = f"of {foretold.jobs:,} start{'' if foretold.jobs == 1 else 's'}, half of them off by at most "
+        told += f"{foretold.median_error:.0%} of the wait, the latest after {foretold.latest:.2g} times what was said"
+        found.append(("estimates", told))
+    if account.stopped.times:
+        told = f"{account.stopped.times:,} time{'' if account.stopped.times == 1 else 's'}"
+        found.append(("preemption", f"{told}, which cost {account.stopped.gpu_seconds / 3600:,.1f} GPU-hours"))
     if locality.jobs:
         told = f"{locality.jobs:,} job{'' if locality.jobs == 1 else 's'} of several GPUs"
         if locality.bandwidth_to_ideal is not None and locality.at_ideal is not None:

@@ -48,7 +48,7 @@ _POD_SPEC: Shape = {
     "terminationGracePeriodSeconds": ...,
     "volumes": {"name": ..., "persistentVolumeClaim": ...},
 }
-_PENDING: Shape = {"reason": ..., "since": ..., "queuedSince": ..., "estimatedStart": ...}
+_PENDING: Shape = {"reason": ..., "since": ..., "queuedSince": ..., "estimatedStart": ..., "reservedSince": ...}
 _ATTEMPTS: Shape = {
     "number": ...,
     "reason": ...,

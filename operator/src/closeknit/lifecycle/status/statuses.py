@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from closeknit.api.names import ConditionReason, ConditionType, EndReason, JobKey, PendingReason
 from closeknit.api.objects import ObjectMeta, TrainingJob
@@ -104,6 +104,13 @@ ATTEMPT_MESSAGE_MAX_LENGTH = 1024  # of the message of one of them
 BEING_STARTED = "its Pods are being started"
 
 
+class KeptRoom(NamedTuple):
+    """GPUs are kept for a job that waits."""
+
+    expected_start: str | None
+    """When it is expected to start there; None where nothing says so."""
+
+
 def waiting(
     job: StoredJob,
     now: datetime,
@@ -112,7 +119,7 @@ def waiting(
     nearest: tuple[str, ...] | None = None,
     unknown: str | None = None,
     patient_until: datetime | None = None,
-    estimated_start: str | None = None,
+    kept: KeptRoom | None = None,
 ) -> TrainingJobStatus:
     """It holds nothing and says why. `since` stays with the reason, and so do nearest changes (None) of an unchanged
     spec, and the end of a wait (None). `unknown` is the message about a preferred level that the cluster does not
@@ -136,11 +143,17 @@ def waiting(
             message=stated(message),
             since=since,
             nearest=told if nearest is None else [stated(change) for change in nearest],
-            estimated_start=estimated_start,
+            estimated_start=None if kept is None else kept.expected_start,
+            reserved_since=None if kept is None else _reserved_since(job, now),
         ),
         patient_until=job.status.patient_until if patient_until is None else timestamp(patient_until),
         **never_began,
     )
+
+
+def _reserved_since(job: StoredJob, now: datetime) -> str:
+    known = job.status.pending.reserved_since if job.status.pending is not None else None
+    return timestamp(now) if known is None else known
 
 
 def undecided(job: StoredJob, now: datetime, reason: PendingReason, message: str) -> TrainingJobStatus:

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 
+from closeknit.api.names import NVLINK_DOMAIN_LEVEL
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.cluster import Cluster
+from closeknit.placement.gang.interconnect import Interconnect
 from closeknit.placement.values.placement import Placement
+from closeknit.placement.values.request import Request
 
 # Of so many sizes each is asked for, the largest first. Of more it is taken that a gang that fits also fits with fewer
 # ranks, so that eleven questions find the largest of a thousand.
@@ -26,10 +29,12 @@ def more(spec: TrainingJobSpec, than: int) -> range:
     return range((than // step + 1) * step, spec.gpus + 1, step)
 
 
-def largest(sizes: range, place: PlaceSize, cluster: Cluster) -> Placement | None:
-    """The placement of the largest of these sizes that fits into the cluster; None where none does."""
+def largest(sizes: range, asked: Request, place: PlaceSize, cluster: Cluster) -> Placement | None:
+    """The placement of the largest of these sizes of a gang that fits into the cluster; None where none does. The size
+    that is asked for is never left out."""
     free = sum(view.free_gpus for view in cluster.nodes.values() if view.exclusion is None)
-    there = [size for size in sizes if size <= free]
+    tray = _tray(asked, cluster)
+    there = [size for size in sizes if size <= free and (size < tray or size % tray == 0 or size == asked.gpus)]
     if len(there) <= EACH_ASKED:
         return next((found for size in reversed(there) if (found := place(size)) is not None), None)
     best = place(there[0])
@@ -42,3 +47,14 @@ def largest(sizes: range, place: PlaceSize, cluster: Cluster) -> Placement | Non
         else:
             fits, best = middle, found
     return best
+
+
+def _tray(asked: Request, cluster: Cluster) -> int:
+    """GPUs of a node whose gangs may have NVLink to other nodes: a gang over several of them that takes a part of one
+    could not have it, so that no size does. 1 without such nodes."""
+    joins = Interconnect.of(cluster)
+    if not joins.has_channels(asked) or joins.shared_trays:
+        return 1
+    at = cluster.levels.index(NVLINK_DOMAIN_LEVEL)
+    trays = (len(view.machine.gpus) for view in cluster.nodes.values() if view.machine and view.domains[at])
+    return max(trays, default=1)

@@ -136,7 +136,7 @@ def _elsewhere(job: TrainingJob, asked: Request, cluster: Cluster, walk: Walk) -
 def _with_fewer(job: TrainingJob, asked: Request, cluster: Cluster, walk: Walk) -> Placement | None:
     """Where an elastic job goes on with fewer GPUs than it has lost nodes of."""
     sizes = fewer(job.spec, asked.gpus)
-    return largest(sizes, lambda gpus: _elsewhere(job, replace(asked, gpus=gpus), cluster, walk), cluster)
+    return largest(sizes, asked, lambda gpus: _elsewhere(job, replace(asked, gpus=gpus), cluster, walk), cluster)
 
 
 def _booked(placement: Placement, job: TrainingJob, room: Room) -> Outcome:

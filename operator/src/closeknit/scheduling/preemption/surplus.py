@@ -26,7 +26,7 @@ def smaller(job: TrainingJob, sizes: range, cluster: Cluster, walk: Walk) -> Pla
     away = avoided_nodes(job, cluster, walk.now)
     there = cluster.without(away.devices)
     asked = replace(request(NOBODY, job.spec, cluster.volumes_of(job).required), avoided=away.nodes)
-    return largest(sizes, lambda size: _placed(job, replace(asked, gpus=size), there, walk), there)
+    return largest(sizes, asked, lambda size: _placed(job, replace(asked, gpus=size), there, walk), there)
 
 
 def sparing(case: Case, asked: Request, made: MadeRoom, without: Cluster, walk: Walk) -> MadeRoom:

@@ -64,7 +64,7 @@ def _with_fewer(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome
     away = avoided_nodes(job, room.cluster, walk.now)
     asked = replace(request(NOBODY, job.spec, case.volumes.required), avoided=away.nodes)
     there = alone(case, room.cluster, walk)
-    found = largest(sizes, partial(_passing, case, asked, there, walk), there)
+    found = largest(sizes, asked, partial(_passing, case, asked, there, walk), there)
     if found is None:
         if outcome.shape.request != asked or outcome.verdict.refusal.cause is not WaitCause.NO_FIT:
             outcome.is_settled = False  # it rests on more than the refusal of its shape

@@ -87,6 +87,7 @@ def _larger(case: Case, booking: Booking, room: Room, walk: Walk) -> Placement |
     asked = replace(request(NOBODY, job.spec, case.volumes.required), avoided=away.nodes)
     found = largest(
         range(worth[0], sizes.stop, sizes.step),
+        asked,
         lambda gpus: placed(case, replace(asked, gpus=gpus), cluster, walk),
         cluster,
     )

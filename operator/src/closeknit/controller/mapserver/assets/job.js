@@ -17,13 +17,20 @@ export function drawJob(store, key) {
     h("h2", {}, swatch(key), ` ${job.name}`),
     h("p", { class: "faint" }, `namespace ${job.namespace}`, job.queue ? `, queue ${job.queue}` : "",
       job.priorityClass ? `, priority ${job.priorityClass}` : ""),
-    h("p", { class: "lead" }, badge(job), job.gpus ? ` ${count(job.gpus, "GPU")}` : "",
+    h("p", { class: "lead" }, badge(job), gpusOf(job),
       job.nodes && job.shares ? ` on ${count(job.nodes, "node")}` : "", sinceWhen(job, now)),
     ...waiting(store, key, job, now),
     ...placed(store, key, job),
     ...timeline(job, now),
     ...ends(job, now),
   ];
+}
+
+/** An elastic job may hold fewer than it asks for. */
+function gpusOf(job) {
+  if (!job.gpus) return "";
+  const held = (job.shares ?? []).reduce((sum, share) => sum + share[1].length, 0);
+  return held && held !== job.gpus ? ` ${held} of ${count(job.gpus, "GPU")}` : ` ${count(job.gpus, "GPU")}`;
 }
 
 export const badge = (job) => h("span", { class: `badge ${job.state.toLowerCase()}` }, job.state);
