@@ -19,6 +19,7 @@ from faults.memory_api import MemoryApi
 from faults.store import Store
 
 _T = TypeVar("_T")
+CLOSING_S = 0.05  # for connections that a client has just left
 _STATUS_SET = ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields")
 
 
@@ -177,6 +178,8 @@ def stored(folder: Path, store: Store) -> Iterator[HttpStore]:
             ready.set()
             await over[0].wait()
             server.api.end_streams()
+            await asyncio.sleep(CLOSING_S)
+        await asyncio.sleep(CLOSING_S)
 
     thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
     thread.start()

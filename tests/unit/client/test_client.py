@@ -7,14 +7,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from closeknit.client import (
     AsyncClient,
@@ -34,30 +33,11 @@ from closeknit.kube.api import Key, Resource
 from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import Forbidden, Unavailable
 from faults.http_server import write_kubeconfig
-from faults.http_store import HttpStore, stored
-from faults.kinds import STOCK_KINDS, Kind
-from faults.store import Store
+from faults.http_store import HttpStore
 
-FILE = Path(__file__).parents[3] / "examples/clusters/busy.yaml"
-OBJECTS = list(yaml.safe_load_all(FILE.read_text()))
 JOBS = Resource("closeknit.dev", "v1alpha1", "trainingjobs")
 EVENTS = Resource("", "v1", "events")
-KINDS = (
-    *STOCK_KINDS,
-    Kind(EVENTS, "Event", fields=("involvedObject.uid",)),
-    Kind(Resource("", "v1", "limitranges"), "LimitRange"),
-)
-BY_KIND = {kind.kind: kind.resource for kind in KINDS if kind.resource.group != "events.k8s.io"}
 LLAMA = "llama-70b-a2-worker-00000"
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[HttpStore]:
-    """The busy cluster of the examples."""
-    with stored(tmp_path, Store(KINDS)) as found:
-        for each in OBJECTS:
-            found.put(BY_KIND[each["kind"]], copy.deepcopy(each))
-        yield found
 
 
 @pytest.fixture
@@ -158,7 +138,7 @@ def test_explain_is_what_the_command_prints(client: Client, server: HttpStore) -
     code = "from closeknit import start; start.command()"
     ended = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
     told = json.loads(ended.stdout)
-    assert msgspec.to_builtins(client.explain("llama-70b")) == told
+    assert json.loads(msgspec.json.encode(client.explain("llama-70b"))) == told
     assert len(told["pods"]) == 2
 
 
@@ -246,10 +226,12 @@ def test_logs_are_lines(client: Client, server: HttpStore) -> None:
         next(iter(client.logs("none")))
 
 
-def test_logs_wait_for_pods_and_a_reader_that_is_slow_or_leaves(client: Client, server: HttpStore) -> None:
+def test_logs_wait_for_pods_and_a_reader_that_is_slow_or_leaves(
+    client: Client, server: HttpStore, busy: list[Any]
+) -> None:
     """Of a log without end a bounded part is read; what is left early is closed."""
     said: list[str] = []
-    placed = next(each for each in OBJECTS if each["metadata"]["name"] == "llama-70b" and each["kind"] == "TrainingJob")
+    placed = next(each for each in busy if each["metadata"]["name"] == "llama-70b" and each["kind"] == "TrainingJob")
     status = copy.deepcopy(placed["status"])
     stamp = "2026-01-01T00:00:00.{:09d}Z x{}\n"
     piece = [b"".join(stamp.format(at, " " * 1000).encode() for at in range(n, n + 100)) for n in range(0, 40_000, 100)]

@@ -22,7 +22,7 @@ from closeknit.client.job_event import JobEvent
 from closeknit.client.job_maker import JobMaker
 from closeknit.client.seen_job import SeenJob
 from closeknit.client.waiting import JobWait, Progress, Until
-from closeknit.kube.api import Resource
+from closeknit.kube.api import JsonObject, Resource
 from closeknit.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound, TooLarge
 from closeknit.kube.http.http_api import HttpApi
 
@@ -126,7 +126,7 @@ class AsyncClient(JobMaker):
         *,
         follow: bool = True,
         tail: int | None = None,
-        say: Callable[[str], object] = lambda _: None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> AsyncGenerator[str, None]:
         """The lines that a rank prints, without line breaks: of rank 0, or of a job that has failed the one that ended
         it. The other ranks of its Pod print there, too.
@@ -208,7 +208,7 @@ class AsyncClient(JobMaker):
             return SeenJob(document, await asked_pods(api, read(document)))
         return SeenJob(document)
 
-    async def _body(self, api: HttpApi, name: str) -> dict[str, object]:
+    async def _body(self, api: HttpApi, name: str) -> JsonObject:
         namespace = self._here(api)
         try:
             return await api.get(TRAINING_JOBS, name, namespace=namespace)

@@ -114,7 +114,7 @@ class Client(JobMaker):
         *,
         follow: bool = True,
         tail: int | None = None,
-        say: Callable[[str], object] = lambda _: None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> Iterator[str]:
         """See AsyncClient.logs."""
         lines = self._client.logs(name, rank, follow=follow, tail=tail, say=say)

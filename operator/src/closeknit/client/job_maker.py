@@ -68,7 +68,7 @@ class JobMaker:
             raise JobRefused(f"TrainingJob {name}: give either image, with its command, or template")
         if template is not None and (command or env or limits):
             raise JobRefused(f"TrainingJob {name}: command, env and limits go with image; template has its own")
-        made = dict(template) if image is None else simple_template(image, command, env, limits)
+        made = dict(template or {}) if image is None else simple_template(image, command, env, limits)
         spec = {
             "gpus": gpus,
             "framework": framework,
