@@ -77,7 +77,9 @@ class AsyncClient(JobMaker):
             except AlreadyExists:
                 words = f"there is a TrainingJob {namespace}/{job.name} already: delete it first, or take another name"
                 raise JobRefused(printable(words)) from None
-            except (Invalid, Forbidden, TooLarge) as error:
+            except (Invalid, Forbidden, TooLarge, NotFound) as error:
+                if isinstance(error, NotFound) and not str(error).startswith("namespaces "):
+                    raise  # the kind is not there
                 words = f"the API server refuses TrainingJob {namespace}/{job.name}: {' '.join(str(error).split())}"
                 raise JobRefused(printable(words)) from None
             return SeenJob(msgspec.json.encode(made))
