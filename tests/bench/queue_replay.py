@@ -37,6 +37,7 @@ from bench.scale import Fleet, parsed_topology
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.store.kinds import ClusterObject
+from closeknit.simulation.account import SHORT_S
 from closeknit.simulation.operated import Operated
 from closeknit.simulation.replay import Queue, replay
 from closeknit.simulation.submission import Submission
@@ -197,8 +198,8 @@ def estimates(told: Sequence[tuple[float, float]]) -> Row:
     """Of the jobs of all lists that were told when they would start."""
     return {
         "jobs": len(told),
-        "median_error_share": round(statistics.median(abs(said - was) / was for said, was in told), 3),
-        "reserved_late_max": round(max(was / said for said, was in told), 2),
+        "median_error_share": round(statistics.median(abs(said - was) / max(was, SHORT_S) for said, was in told), 3),
+        "reserved_late_max": round(max(was / max(said, SHORT_S) for said, was in told), 2),
     }
 
 

@@ -13,7 +13,7 @@ from closeknit.webmap.frames import Veil, frames
 from closeknit.webmap.scene import EMPTY_SCENE, Scene, scene
 
 SCENE_S = 1.0  # from one to the next: people read no faster
-LOOK_S = 0.1  # for a cluster that has changed, by identity: a change is shown within 200 ms
+LOOK_S = 0.05  # for a cluster that has changed, by identity: a change is shown within 200 ms
 MOST_TOLD = 8  # ways to one scene that are kept, whole ones among them: most watchers have the one before it
 
 _log = logging.getLogger(__name__)
