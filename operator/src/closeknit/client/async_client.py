@@ -21,7 +21,7 @@ from closeknit.client.job_draft import JobDraft
 from closeknit.client.job_event import JobEvent
 from closeknit.client.job_maker import JobMaker
 from closeknit.client.seen_job import SeenJob
-from closeknit.client.waiting import JobWait, Progress, Until
+from closeknit.client.waiting import REACHED, JobWait, Progress, Until
 from closeknit.kube.api import JsonObject, Resource
 from closeknit.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound, TooLarge
 from closeknit.kube.http.http_api import HttpApi
@@ -109,6 +109,8 @@ class AsyncClient(JobMaker):
         WaitTimeout (a TimeoutError) after `timeout_s`, NoSuchJob where it is not there or is deleted meanwhile, and
         ClientError.
         """
+        if until not in REACHED:
+            raise ValueError(f"until is {until!r}; allowed: {', '.join(REACHED)}")
         waiting: JobWait | None = None
         try:
             async with asyncio.timeout(timeout_s) as limit, self._reached() as api:
@@ -182,7 +184,9 @@ class AsyncClient(JobMaker):
                     continue_token=token,
                     field_selector=f"involvedObject.uid={uid}",
                 )
-                found += map(JobEvent.of_json, page.items)
+                for item in page.items:
+                    with suppress(msgspec.DecodeError):  # people may write Events, and odd ones
+                        found.append(JobEvent.of_json(item))
                 token = page.continue_token
                 if token is None:
                     return tuple(sorted(found, key=lambda event: event.last_seen))

@@ -5,6 +5,8 @@ from typing import Self
 
 import msgspec
 
+from closeknit.api.text.printable import printable
+
 
 class _Series(msgspec.Struct, frozen=True, rename="camel"):
     count: int = 0
@@ -51,4 +53,4 @@ class JobEvent(msgspec.Struct, frozen=True):
         )
 
     def __str__(self) -> str:
-        return f"{self.last_seen} {self.type} {self.reason}: {self.message}"
+        return printable(f"{self.last_seen} {self.type} {self.reason}: {self.message}")

@@ -5,6 +5,7 @@ from functools import cached_property
 
 import msgspec
 
+from closeknit.api.text.printable import printable
 from closeknit.cli.answers.job_answers import Explanation, RankLine
 from closeknit.cli.explain.explanation import explanation
 from closeknit.cli.input.not_there import NotThere
@@ -68,7 +69,8 @@ class SeenJob:
 
     def __str__(self) -> str:
         why = f" ({self.reason})" if self.reason else ""
-        return f"{self.namespace}/{self.name}: {self.state}{why}{f': {self.message}' if self.message else ''}"
+        words = f": {self.message}" if self.message else ""
+        return printable(f"{self.namespace}/{self.name}: {self.state}{why}{words}")
 
     def _repr_html_(self) -> str:
         from closeknit.client.job_page import page  # noqa: PLC0415 - a pipeline shows none

@@ -19,7 +19,8 @@ Progress = Callable[[SeenJob], object]
 
 WATCH_S = 300  # an API server ends a watch after five to ten minutes anyway
 BACKOFF = Backoff(first_s=1.0, longest_s=30.0)  # a person waits: half a minute at most after an outage
-_REACHED = {"Running": ("Running", "Succeeded"), "Succeeded": ("Succeeded",)}
+REACHED = {"Running": ("Running", "Succeeded"), "Succeeded": ("Succeeded",)}
+"""State that is waited for -> states in which a job is that far."""
 
 
 class _Metadata(msgspec.Struct):
@@ -37,7 +38,7 @@ class JobWait:
         self._api = api
         self._namespace = namespace
         self._name = name
-        self._reached = _REACHED[until]
+        self._reached = REACHED[until]
         self._progress = progress
         self._uid = ""
         self.last: SeenJob | None = None
