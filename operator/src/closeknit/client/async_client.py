@@ -136,9 +136,9 @@ class AsyncClient(JobMaker):
         it. The other ranks of its Pod print there, too.
 
         `follow` waits for Pods that are not there yet, and goes on through restarts until the job is over. `tail` is
-        the last lines alone. Bytes that are no UTF-8 are replaced. `say` is told what is waited for. Of a log of any
-        length a bounded part is in memory. Close it with `contextlib.aclosing` where you leave it early. Raises
-        NoSuchJob and ClientError.
+        the last lines alone. Bytes that are no UTF-8 are replaced. `say` gets a sentence about what is waited for. Of a
+        log of any length a bounded part is in memory. Close it with `contextlib.aclosing` where you leave it early.
+        Raises NoSuchJob and ClientError.
         """
         from closeknit.cli.logs.log_reader import LogsArguments, read_logs  # noqa: PLC0415 - models of 0.3 s
 
