@@ -59,7 +59,8 @@ class House:
 
 ROOMS = {
     "controller": Room(0, 0, 200, False, (7,)),
-    "cli": Room(215, 0, 110, False),
+    "cli": Room(215, 0, 50, False),
+    "client": Room(273, 0, 62, False),
     "agent": Room(350, 0, 170, False, inside="discovery"),
     "webmap": Room(0, 1, 215, True),
     "scheduling": Room(0, 2, 215, True, (4,)),
@@ -79,8 +80,8 @@ ENDS = {
     ("webmap", "scheduling"): (100, 100),
     ("controller", "runtime"): (198, 360),
     ("cli", "webmap"): (225, 205),
-    ("cli", "simulation"): (272, 272),
-    ("cli", "runtime"): (315, 390),
+    ("cli", "simulation"): (245, 250),
+    ("cli", "runtime"): (260, 390),
     ("agent", "runtime"): (470, 470),
     ("agent", "machine"): (355, 207),
     ("scheduling", "lifecycle"): (100, 100),

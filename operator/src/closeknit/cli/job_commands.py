@@ -198,8 +198,8 @@ def logs(  # noqa: PLR0913 - one for each option
     """
     import asyncio  # noqa: PLC0415
 
-    from closeknit.cli.logs.command import LogsArguments  # noqa: PLC0415
     from closeknit.cli.logs.command import logs as printed  # noqa: PLC0415
+    from closeknit.cli.logs.log_reader import LogsArguments  # noqa: PLC0415
 
     with refusals():
         if rank and everyone:

@@ -15,9 +15,10 @@ from aiohttp import web
 
 from closeknit.cli.input.given import Reach
 from closeknit.cli.input.not_there import NotThere
-from closeknit.cli.logs import command
-from closeknit.cli.logs.command import LogsArguments, logs
+from closeknit.cli.logs import log_reader
+from closeknit.cli.logs.command import logs
 from closeknit.cli.logs.log_lines import MOST_LINE_BYTES, LogLines, stamped
+from closeknit.cli.logs.log_reader import LogsArguments
 from closeknit.cli.logs.log_sources import places
 from faults.http_server import serving
 
@@ -137,7 +138,7 @@ def test_who_follows_waits_for_the_pods_goes_on_through_restarts_and_ends_with_t
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """First the job waits, then its container does; it restarts in place, prints on, and succeeds."""
-    monkeypatch.setattr(command, "EVERY_S", 0.01)
+    monkeypatch.setattr(log_reader, "EVERY_S", 0.01)
     server = Server({FIRST: ["waiting", dated("a", "b"), dated("a", "b", "c"), dated("a", "b", "c")]})
     placed = server.jobs["llama-70b"]
     server.jobs["llama-70b"] = {**JOBS["moe-16"], "metadata": placed["metadata"]}
@@ -169,7 +170,7 @@ def test_who_follows_waits_for_the_pods_goes_on_through_restarts_and_ends_with_t
 def test_who_follows_goes_on_with_the_pods_of_the_next_attempt(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "EVERY_S", 0.01)
+    monkeypatch.setattr(log_reader, "EVERY_S", 0.01)
     server = Server({FIRST: [dated("old")], FIRST.replace("-a2-", "-a3-"): [dated("new")]})
 
     def after(server: Server) -> None:
@@ -210,7 +211,7 @@ def test_a_job_that_cannot_be_read_is_refused() -> None:
 
 
 def test_more_pods_than_anybody_reads_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "MOST_PODS", 1)
+    monkeypatch.setattr(log_reader, "MOST_PODS", 1)
     with pytest.raises(NotThere, match="has 2 Pods, more than 1: name ranks by --rank"):
         run(Server(), tmp_path, "llama-70b", everyone=True)
 

@@ -98,7 +98,11 @@ def training_job(file: Path, namespace: str | None = None) -> JobFile:
         found = str(len(jobs)) if jobs else _kinds(there)
         first = jobs[1].line if jobs else there[0].line if there else None
         raise BadInput(file, first, "", f"expected one TrainingJob, found {found}")
-    manifest = jobs[0]
+    return training_job_of(jobs[0], namespace)
+
+
+def training_job_of(manifest: Manifest, namespace: str | None = None) -> JobFile:
+    """The same of a manifest. Raises BadInput."""
     _check_version(manifest, GROUP)
     job = _training_job(manifest)
     if refused := check_template(job):

@@ -63,8 +63,14 @@ async def all_of(api: HttpApi, kind: Kind, field_selector: str | None = None) ->
 async def plan(file: Path, reach: Reach, clock: datetime, supposed: Supposed = NOTHING) -> Placed | PlanRefused:
     """The decision on the job of a file in a running cluster, which is also asked whether it would take the job and one
     Pod of each role. Raises BadInput and NotThere."""
+    return await plan_of(cluster_file.training_job(file, reach.namespace), reach, clock, supposed)
+
+
+async def plan_of(
+    written: cluster_file.JobFile, reach: Reach, clock: datetime, supposed: Supposed = NOTHING
+) -> Placed | PlanRefused:
+    """The same of a job that was read already. Raises NotThere."""
     async with asking(reach, missing=NO_CLUSTER) as api:
-        written = cluster_file.training_job(file, reach.namespace)
         if written.job.metadata.namespace is None:
             written = written.inside(api.namespace)
         found: list[ClusterObject] = []
