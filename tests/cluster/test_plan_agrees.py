@@ -207,7 +207,7 @@ REFUSED = [
         "BandwidthBelowMinimum",
         id="more bandwidth than there is",
     ),
-    pytest.param({"gpus": 8, "defragment": "OnRestart"}, "NotSupported", id="a field that is not built"),
+    pytest.param({"gpus": 8, "defragment": "Planned"}, "NotSupported", id="a field that is not built"),
 ]
 
 
