@@ -12,7 +12,7 @@ from math import inf
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import TrainingJobStatus
-from closeknit.cluster.booking.booking import booking
+from closeknit.cluster.booking.booking import booking, until_stored
 from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.forest.domain import Domain
@@ -290,12 +290,12 @@ class SchedulingLoop:
     def _start(self, plan: Plan, cluster: Cluster) -> bool:
         """Begins to write. Whether the job is taken to hold what is meant for it from now on."""
         job = cluster.jobs.get(plan.job)
-        # Only what it takes counts from now on; what it gives is free once that is stored.
+        # What it takes counts from now on; what it gives is free once that is stored.
         # A job that ends keeps its placement to be read, and gives what it held.
         meant = None if job is None or plan.status is None else job.model_copy(update={"status": plan.status})
         is_assumed = meant is not None and booking(meant) is not None
         if meant is not None and is_assumed:
-            self._sight.assume(meant)
+            self._sight.assume(_until_stored(meant, job))
         stored = job or cluster.invalid_jobs[plan.job]
         self._turns[plan.job] = turn = Turn(is_kept=plan.error is None)
         task = asyncio.create_task(self._write(plan, stored, meant, turn), name=f"write {plan.job}")
@@ -386,3 +386,12 @@ class SchedulingLoop:
 def _is_news(plan: Plan) -> bool:
     """Whether a Plan only tells something: it is written after those that others wait for."""
     return not plan.actions and not plan.probes
+
+
+def _until_stored(meant: TrainingJob, stored: TrainingJob | None) -> TrainingJob:
+    """The job that is meant, with all that it still holds."""
+    held, placement = None if stored is None else booking(stored), meant.status.placement
+    if held is None or placement is None:
+        return meant
+    status = meant.status.model_copy(update={"placement": until_stored(placement, held)})
+    return meant.model_copy(update={"status": status})

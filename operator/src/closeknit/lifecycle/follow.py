@@ -156,12 +156,21 @@ def _wait(subject: Subject, refusal: Refusal, reservation: Reservation | None = 
                 *((away.words,) if away.words else ()),
                 *((f"its volumes: {kept}",) if kept else ()),
                 *((told,) if told else ()),
+                *_fewer_words(job),
             )
             message = "; ".join((refusal.message, *until, *expected, *others))
             refused = _refuse(subject, replace(refusal, message=message), wake_after_s, patience, reservation)
             return refused.woken_at(now, _left(subject).until)
         case WaitCause.REFUSED:
             return _refuse(subject, refusal, wake_after_s).woken_at(now, _left(subject).until)
+
+
+def _fewer_words(job: TrainingJob) -> tuple[str, ...]:
+    """What an elastic job starts with instead of all of its GPUs."""
+    elastic = job.spec.elastic
+    if elastic is None or elastic.min_gpus == job.spec.gpus:
+        return ()
+    return (f"after a minute it starts with fewer, {elastic.min_gpus} at least, where so many fit",)
 
 
 def _refuse(

@@ -13,7 +13,7 @@ from scenarios.manifests import priority_class
 from unit.scheduling.test_incremental import Life, OfQueue
 
 STEPS = 40
-SHORT = (12, 26)
+SHORT = (2, 12)
 
 
 class Crowded(Life):

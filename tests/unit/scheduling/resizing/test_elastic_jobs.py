@@ -419,3 +419,15 @@ def test_a_gang_with_nvlink_between_nodes_keeps_to_whole_ones() -> None:
     story.pass_time(MINUTE)
     begin(story)
     assert (size(story), [len(node.gpus) for node in placement(story).nodes]) == (16, [8, 8])
+
+
+def test_it_does_not_grow_once_ranks_are_over() -> None:
+    story = small()
+    finish(story, "other")
+    story.settle()
+    done = [{"name": "trainer", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}]
+    story.change_pod("train-a1-worker-00001", phase="Succeeded", containerStatuses=done)
+    story.settle()
+    story.pass_time(2 * ROOM_LASTS)
+    story.settle()
+    assert ends(story) == []

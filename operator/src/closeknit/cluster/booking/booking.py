@@ -331,6 +331,18 @@ def encoded_spares(shares: Sequence[BookingShare]) -> list[NodeAssignment] | Non
     return [node.model_copy(update={"ranks": ""}) for node in _one_by_one(shares)] or None
 
 
+def until_stored(meant: PlacementStatus, held: Booking) -> PlacementStatus:
+    """The placement that a job is to have; what it gives up for that is still its own, among the spares, until the
+    change is stored: the write may be refused."""
+    kept = {(share.node, share.gpus) for share in (*decoded(meant), *spares(meant))}
+    had = [
+        replace(share, replacement=0)
+        for share in (*held.shares, *held.spares)
+        if share.server is None and not share.lost and (share.node, share.gpus) not in kept
+    ]
+    return meant.model_copy(update={"spares": encoded_spares((*spares(meant), *had))}) if had else meant
+
+
 def with_shares(placement: PlacementStatus, shares: Sequence[BookingShare]) -> PlacementStatus:
     """The stored placement with these shares; the same object if they are equal. A spare that is now a share is none
     any more."""

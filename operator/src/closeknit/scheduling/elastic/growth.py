@@ -1,11 +1,10 @@
 """Who goes before an elastic job that would grow, on one walk over the queue; and what it holds while it moves."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cached_property
 
 from closeknit.api.objects import TrainingJob
-from closeknit.cluster.booking.booking import Booking, encoded_spares
+from closeknit.cluster.booking.booking import Booking, until_stored
 from closeknit.cluster.booking.job import is_whole
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.book import assumed
@@ -59,7 +58,8 @@ class Growth:
 
     def _waiting(self) -> Iterator[TrainingJob]:
         for key, job in self._cluster.jobs.items():
-            if job.status.placement is not None and self._cluster.booking_of(key) is not None:
+            held = self._cluster.booking_of(key) if job.status.placement is not None else None
+            if held is not None and not held.lost:  # one that has lost nodes waits for others
                 continue
             if is_finished(job) or job.spec.suspend or job.metadata.deletion_timestamp is not None:
                 continue
@@ -76,6 +76,5 @@ def holding_both(job: TrainingJob, found: Placement, held: Booking) -> TrainingJ
     after = assumed(job, found)
     placement = after.status.placement
     assert placement is not None  # noqa: S101 - it is assumed to have one, for the type checker
-    had = (replace(share, replacement=0) for share in held.shares if share.server is None and not share.lost)
-    both = placement.model_copy(update={"spares": encoded_spares(tuple(had))})
-    return after.model_copy(update={"status": after.status.model_copy(update={"placement": both})})
+    update = {"placement": until_stored(placement, held)}
+    return after.model_copy(update={"status": after.status.model_copy(update=update)})

@@ -18,7 +18,7 @@ from closeknit.cluster.job_volumes import Volumes
 from closeknit.cluster.kueue.workload import Workload
 from closeknit.cluster.pods.pod import Pod
 from closeknit.lifecycle.status.conditions import moment
-from closeknit.lifecycle.verdict import Book, Refusal, Reservation, Verdict, Wait, WaitCause
+from closeknit.lifecycle.verdict import Refusal, Reservation, Verdict, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import Answers
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.queue.room import Room
@@ -72,8 +72,8 @@ def stands_back(job: TrainingJob) -> timedelta:
     declared = run_time(job.spec)
     if declared is None:
         return SILENT_BACK
-    trained = timedelta(seconds=job.status.cost.trained_seconds if job.status.cost is not None else 0)
-    return MOST_BACK if trained >= declared else min(STANDS_BACK * declared, MOST_BACK)
+    trained_s = job.status.cost.trained_seconds if job.status.cost is not None else 0  # any number, in a written status
+    return MOST_BACK if trained_s >= declared.total_seconds() else min(STANDS_BACK * declared, MOST_BACK)
 
 
 class GpuHolder(NamedTuple):
@@ -337,8 +337,10 @@ class Schedule(Mapping[JobKey, Verdict]):
 
     @property
     def given(self) -> Iterator[JobKey]:
-        """Jobs that got something."""
-        return (entry.key for entry in self.entries if isinstance(entry.verdict, Book))
+        """Jobs that are others in `booked` than in `cluster`: those that got something, and those that give something.
+        What stands there for them has only as much of a status as the walk needs."""
+        stored = self.cluster.jobs.get
+        return (key for key, job in self.booked.jobs.items() if stored(key) is not job)
 
     def of(self, entries: Sequence[QueueEntry], last: "Schedule") -> "Schedule":
         """This schedule with these entries and the indexes over them, which are `last`'s where nothing is new."""

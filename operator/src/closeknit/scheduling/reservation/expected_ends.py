@@ -89,7 +89,8 @@ def end_terms(job: TrainingJob, now: datetime) -> EndTerms:
     declared, step, due = None, SHORTEST, None
     if spec.expected_duration is not None:
         length = max(_length(spec.expected_duration), SHORTEST)
-        trained = timedelta(seconds=status.cost.trained_seconds if status.cost is not None else 0)
+        trained_s = status.cost.trained_seconds if status.cost is not None else 0  # any number, in a written status
+        trained = timedelta(seconds=max(0, min(trained_s, _LONGEST_S)))
         declared, step = begun(job, now) + max(length - trained, timedelta()), max(length / _STEPS, SHORTEST)
     if spec.active_deadline_seconds is not None:
         since = moment(status.start_time) if status.start_time is not None else _whole(now)

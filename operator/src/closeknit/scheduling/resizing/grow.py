@@ -43,7 +43,7 @@ def grown(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if outcome is None or not outcome.is_settled or case.key in walk.memory.busy or status.placement is None:
         return outcome
     outcome.is_settled = False
-    if not is_true(status.conditions, ConditionType.RUNNING) or status.placement.swapping:
+    if not is_true(status.conditions, ConditionType.RUNNING) or status.placement.swapping or _is_ending(case, booking):
         return outcome
     barred_until = _barred_until(case, walk.now)
     if barred_until is not None:
@@ -66,6 +66,12 @@ def grown(case: Case, room: Room, walk: Walk) -> Outcome | None:
         return outcome
     walk.backfill.note(case.job, found)
     return Outcome(Grow(booking, found), is_settled=False, room=room.less(room.cluster.with_job(both)))
+
+
+def _is_ending(case: Case, booking: Booking) -> bool:
+    """Whether ranks are over already: the others follow soon, and a restart would do their work again."""
+    is_over = any(pod.phase == "Succeeded" and pod.attempt == booking.attempt for pod in case.pods)
+    return is_over or any(share.succeeded for share in booking.shares)
 
 
 def _kept(booking: Booking, gpus: int) -> Outcome:
