@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -334,3 +334,54 @@ def test_the_import_waits_for_no_models() -> None:
     assert int(number) < 260
     unneeded = {"pydantic", "typer", "rich", "aiohttp", "kubernetes", "immutables", "closeknit.api.trainingjob", "kopf"}
     assert unneeded & set(names) == set()
+
+
+class SilentApi:
+    """A connection that died without a word: its watch gives nothing, and has no end. The job succeeds meanwhile."""
+
+    def __init__(self) -> None:
+        self.lists = 0
+
+    async def list(self, *_: object, **__: object) -> Any:
+        self.lists += 1
+        status = {"state": "Running" if self.lists == 1 else "Succeeded"}
+        job = {"metadata": {"name": "train", "namespace": "ml", "uid": "u"}, "spec": {"gpus": 1}, "status": status}
+        return type("Page", (), {"items": [msgspec.json.encode(job)], "resource_version": "5"})
+
+    async def watch(self, *_: object, **__: object) -> Any:
+        await asyncio.sleep(3600)
+        yield []
+
+
+def test_a_connection_that_died_in_silence_does_not_keep_a_wait_from_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "WATCH_S", 0)
+    monkeypatch.setattr(waiting, "SILENT_S", 0.05)
+    api: Any = SilentApi()
+    found = asyncio.run(asyncio.wait_for(waiting.JobWait(api, "ml", "train", "Succeeded", None).end(), 10))
+    assert found.state == "Succeeded"
+
+
+def test_a_call_from_the_thread_of_the_answers_is_refused_and_waits_for_nothing(client: Client) -> None:
+    heard: list[object] = []
+
+    def say(words: str) -> None:
+        with pytest.raises(ClientError, match="inside `say`"):
+            client.get("llama-70b")
+        heard.append(words)
+        raise RuntimeError("enough")
+
+    def read() -> None:
+        with suppress(RuntimeError):
+            next(client.logs("moe-16", say=say), None)
+
+    threading.Thread(target=read).start()
+    deadline = time.monotonic() + 10
+    while not heard and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert heard
+    assert client.get("llama-70b").state == "Running"
+
+
+def test_fewer_lines_than_none_are_refused(client: Client) -> None:
+    with pytest.raises(ClientError, match="0 or more"):
+        next(client.logs("llama-70b", tail=-1))

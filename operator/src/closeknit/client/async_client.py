@@ -142,6 +142,8 @@ class AsyncClient(JobMaker):
         """
         from closeknit.cli.logs.log_reader import LogsArguments, read_logs  # noqa: PLC0415 - models of 0.3 s
 
+        if tail is not None and tail < 0:
+            raise ClientError(f"tail={tail}: the number of last lines is 0 or more")
         async with self._reached() as api:
             await self._body(api, name)
             reach = Reach(namespace=self._here(api))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from closeknit.cli.answers.job_answers import Explanation
 from closeknit.client.async_client import AsyncClient
+from closeknit.client.client_errors import ClientError
 from closeknit.client.job_draft import JobDraft
 from closeknit.client.job_event import JobEvent
 from closeknit.client.job_maker import JobMaker
@@ -28,7 +29,7 @@ class _LoopThread:
     """One event loop for all clients of a process, begun at the first call; a forked process begins its own."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a generator may be collected, and closed, at any line
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -42,12 +43,22 @@ class _LoopThread:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def result(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """What it gives. Ctrl-C ends it."""
+        """What it gives. Ctrl-C ends it. Raises ClientError where the thread that would do it is the one that asks."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise ClientError("Client cannot be used inside `say`, which is called where its answers come from")
         future = self.begin(work)
         try:
             return future.result()
         finally:
             future.cancel()
+
+    def finish(self, work: Coroutine[Any, Any, object]) -> None:
+        """Has it done, and waits for that; not in the thread that does it, where Python may collect a generator."""
+        future = self.begin(work)
+        if threading.current_thread() is not self._thread:
+            with suppress(RuntimeError):  # an interrupted one is being closed already
+                future.result()
 
 
 _thread = _LoopThread()
@@ -126,8 +137,7 @@ class Client(JobMaker):
             while (line := _thread.result(following())) is not None:
                 yield line
         finally:
-            with suppress(RuntimeError):  # an interrupted one is being closed already
-                _thread.result(lines.aclose())
+            _thread.finish(lines.aclose())
 
     def events(self, name: str) -> tuple[JobEvent, ...]:
         """See AsyncClient.events."""

@@ -18,6 +18,7 @@ Until = Literal["Running", "Succeeded"]
 Progress = Callable[[SeenJob], object]
 
 WATCH_S = 300  # an API server ends a watch after five to ten minutes anyway
+SILENT_S = 30  # past that no end comes: a laptop slept, or a NAT has forgotten the connection, which nothing tells
 BACKOFF = Backoff(first_s=1.0, longest_s=30.0)  # a person waits: half a minute at most after an outage
 REACHED = {"Running": ("Running", "Succeeded"), "Succeeded": ("Succeeded",)}
 """State that is waited for -> states in which a job is that far."""
@@ -80,15 +81,20 @@ class JobWait:
             namespace=self._namespace,
             field_selector=selector,
         )
-        async with aclosing(changes) as batches:
-            async for events in batches:
-                for event in events:
-                    if event.kind == "UNREADABLE":
-                        return None
-                    if event.kind == "DELETED":
-                        raise self._gone()
-                    if event.kind != "BOOKMARK" and self._is_reached(event.document):
-                        return self.last
+        limit = asyncio.timeout(WATCH_S + SILENT_S)
+        try:
+            async with limit, aclosing(changes) as batches:
+                async for events in batches:
+                    for event in events:
+                        if event.kind == "UNREADABLE":
+                            return None
+                        if event.kind == "DELETED":
+                            raise self._gone()
+                        if event.kind != "BOOKMARK" and self._is_reached(event.document):
+                            return self.last
+        except TimeoutError:
+            if not limit.expired():
+                raise
         return None
 
     def _is_reached(self, document: bytes) -> bool:

@@ -33,6 +33,7 @@ function route() {
 
 function draw() {
   isDrawing = false;
+  if (!isWhole) return; // the token ended, or another whole is on its way, since this frame was asked for
   const news = store.news();
   $("totals").replaceChildren(...drawTotals(store));
   racks.draw(news);
@@ -82,6 +83,7 @@ const feed = new Feed({
   },
   lost: (words) => say(`${words}: tries again`, false),
   refused: (error) => {
+    isWhole = false;
     store.clear();
     $("map").hidden = panel.hidden = true;
     $("totals").replaceChildren();

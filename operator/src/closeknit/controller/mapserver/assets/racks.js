@@ -39,6 +39,7 @@ export class Racks {
     const touched = new Set();
     for (const name of nodes) {
       const card = this.cards.get(name);
+      if (!card) continue; // it came and went between two frames
       if (card.isDrawn) this.fill(card);
       touched.add(card.rack);
     }
@@ -108,7 +109,7 @@ export class Racks {
       if (!isIntersecting) continue;
       for (const name of this.racks.get(target.dataset.rack)?.names ?? []) {
         const card = this.cards.get(name);
-        if (card && !card.isDrawn) this.fill(card);
+        if (card && !card.isDrawn && this.store.nodes.has(name)) this.fill(card);
       }
     }
   }
@@ -198,6 +199,7 @@ export class Racks {
       let shown = 0;
       for (const name of rack.names) {
         const node = this.store.nodes.get(name);
+        if (!node) continue; // gone, and not drawn yet
         const text = [name, domain, ...Object.keys(node.held ?? {}), node.excluded ?? ""].join(" ").toLowerCase();
         const isFound = !words || text.includes(words);
         this.cards.get(name).button.hidden = !isFound;
