@@ -93,7 +93,8 @@ def keeps_to_one(mpirun: Path, of_launcher: str, folder: Path) -> None:
     assert environment[of_launcher] == "eth0"
     command = [str(mpirun), "--bind-to", "none", "-n", "1", "true"]
     alone = {name: value for name, value in environment.items() if "hostfile" not in name}
-    assert ELSEWHERE.search(launched(command, folder, alone | {of_launcher: "nosuch0"}))
+    # Under load PRRTE ends now and then before its own words are out, and has said nothing then.
+    assert any(ELSEWHERE.search(launched(command, folder, alone | {of_launcher: "nosuch0"})) for _ in range(3))
     assert not ELSEWHERE.search(launched(command, folder, {n: v for n, v in alone.items() if n != of_launcher}))
 
 
