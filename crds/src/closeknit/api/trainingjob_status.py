@@ -157,6 +157,9 @@ class RoomToGrow(Wire):
     """World size that there was room for when it was found."""
     since: Timestamp
     """Since when there has been room."""
+    refused: Message | None = None
+    """Why the API server does not take the job at that size, so that it stays as it is; absent while nothing is known
+    against it."""
 
 
 class PlacementStatus(Wire):

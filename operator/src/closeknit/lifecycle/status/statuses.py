@@ -261,10 +261,14 @@ def running(
     return _next(job, now, observation, verified, *found, **changes)
 
 
-def roomy(job: TrainingJob, now: datetime, gpus: int) -> TrainingJobStatus:
-    """There is room for so many GPUs of a job that holds fewer than it asks for, from now on; 0: there is none."""
+def roomy(job: TrainingJob, now: datetime, gpus: int, refused: str | None = None) -> TrainingJobStatus:
+    """There is room for so many GPUs of a job that holds fewer than it asks for, from now on; 0: there is none.
+    `refused`: why the API server does not take the job at the size that it was told of before."""
     placement = job.status.placement
+    known = placement.room if placement is not None and refused is not None else None
     room = RoomToGrow(gpus=gpus, since=timestamp(now)) if gpus else None
+    if known is not None and refused is not None:
+        room = known.model_copy(update={"refused": stated(refused)})
     return _next(job, now, placement=None if placement is None else placement.model_copy(update={"room": room}))
 
 
@@ -542,6 +546,11 @@ def _fewer(job: StoredJob, placement: PlacementStatus | None) -> str | None:
     minutes = count(int(GROWS_AFTER.total_seconds()) // 60, "minute")
     if placement.room is None:
         return f"{told}, and grows once there has been room for more for {minutes}, and nobody before it waits for that"
+    if placement.room.refused is not None:
+        since = f"since {placement.room.since}"
+        return (
+            f"{told}; there is room for {placement.room.gpus} {since}, and it stays as it is: {placement.room.refused}"
+        )
     return f"{told}; there is room for {placement.room.gpus} since {placement.room.since}, and it grows after {minutes}"
 
 
