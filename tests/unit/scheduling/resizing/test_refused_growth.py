@@ -6,6 +6,7 @@ import pytest
 
 from closeknit.api.trainingjob_status import State
 from closeknit.cluster.objects.quota import Quota
+from scenarios.manifests import cluster_topology
 from scenarios.story import Story, dra_node, plugin_node
 from unit.scheduling.resizing.test_elastic_jobs import (
     MINUTE,
@@ -153,12 +154,31 @@ def test_a_refused_growth_is_no_refusal_of_the_job_or_its_namespace() -> None:
 
 
 def test_quotas_that_still_count_its_pods_refuse_nothing_once_it_has_ended() -> None:
-    """Nothing of the larger gang is made with the write that ends the smaller one."""
-    story = ready_to_grow(plugin_node)
-    story.quotas = used(24)
+    """Its new nodes are others, so that nothing of its own is in the way: all the same nothing of the larger gang is
+    made by the write that ends the smaller one."""
+    machines = [each for number in range(1, 5) for each in plugin_node(f"gpu-{number}")]
+    for manifest in machines:
+        if manifest["kind"] == "Node":
+            rack = "r1" if manifest["metadata"]["name"] in {"gpu-1", "gpu-2"} else "r2"
+            manifest["metadata"].setdefault("labels", {})["net.example/rack"] = rack
+    story = Story(*machines, cluster_topology("rack"))
+    for number in range(4):
+        story.add(fixed(f"other-{number}"))
+        begin(story)
+    finish(story, "other-0")
+    story.add(elastic(gpus=16, topology={"fabric": {"required": "rack"}}))
+    story.settle()
+    story.pass_time(MINUTE)
+    begin(story)
+    assert [node.name for node in placement(story).nodes] == ["gpu-1"]
+    finish(story, "other-2")
+    finish(story, "other-3")
+    story.settle()
+    story.pass_time(ROOM_LASTS)
+    story.quotas = used(16)
     story.write_once()
-    assert ends(story) == [("Grown", False)]
-    assert not [written for written in story.written if written.startswith("create Pod train-a2")]
+    assert [node.name for node in placement(story).nodes] == ["gpu-3", "gpu-4"]
+    assert not [written for written in story.written if "train-a2" in written]
     story.quotas = used(0)
     begin(story)
-    assert (story.status().state, placement(story).gpus) == (State.RUNNING, None)
+    assert (story.status().state, size(story)) == (State.RUNNING, 16)

@@ -98,6 +98,10 @@ _KEEPS = frozenset({Following.IN_PLACE, Following.ON_ITS_GPUS})
 GROWS_AFTER = timedelta(minutes=5)
 """How long there must have been room for more GPUs of an elastic job: most of what comes free is taken sooner, by the
 next jobs that are submitted and by those that come back from a restart."""
+# To grow costs a restart, and that takes about as long (docs/failures.md, and torchrun's own start): who waits no
+# longer for what he could have all at once loses at most twice of what the best choice would have lost.
+WAITS_FOR_ALL = timedelta(minutes=1)
+"""How long an elastic job waits for all of its GPUs before it starts with fewer."""
 KEPT_ATTEMPTS = 10  # of status.attempts, as its schema bounds it
 KEPT_BLAMED = 16  # nodes and GPUs of one of them, likewise
 ATTEMPT_MESSAGE_MAX_LENGTH = 1024  # of the message of one of them

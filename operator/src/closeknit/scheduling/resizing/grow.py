@@ -1,14 +1,16 @@
 """An elastic job that runs with fewer GPUs grows where there has been room for more for a while.
 
 The rule: nobody of its priority or a higher one waits for room; the room was there for GROWS_AFTER, which its status
-tells; what is gained pays for the restart within the hour; it has not grown MOST_AN_HOUR times in the last hour; and
-the API server takes the larger gang, which is tried before the smaller one ends. Nobody goes for it.
+tells; what is gained pays for the restart within the hour, and before the job ends by its own word or its deadline; it
+has not grown MOST_AN_HOUR times in the last hour; and the API server takes the larger gang, which is tried before the
+smaller one ends. Nobody goes for it.
 """
 
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from closeknit.api.names import ConditionType, EndReason
+from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import RoomToGrow, TrainingJobStatus
 from closeknit.cluster.booking.booking import Booking
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
@@ -25,6 +27,7 @@ from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.preemption.made_room import placed
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.reservation.expected_ends import end_terms
 from closeknit.scheduling.victims.victim import gone
 
 HOUR = timedelta(hours=1)
@@ -86,7 +89,8 @@ def _larger(case: Case, booking: Booking, room: Room, walk: Walk) -> Placement |
     if growth.is_full or growth.goes_first(room.cluster.priority(job)):
         return None
     sizes = more(job.spec, booking.gpus)
-    worth = [size for size in sizes if (size - booking.gpus) * HOUR >= booking.gpus * RESTART_COSTS]
+    lasts = _lasts(job, walk.now)
+    worth = [size for size in sizes if (size - booking.gpus) * lasts >= size * RESTART_COSTS]
     if not worth:
         return None
     away = avoided_nodes(job, room.cluster, walk.now)
@@ -104,6 +108,12 @@ def _larger(case: Case, booking: Booking, room: Room, walk: Walk) -> Placement |
     if too_large(job, found, cluster) is not None or too_many(job, found, case.volumes) is not None:
         return None
     return found
+
+
+def _lasts(job: TrainingJob, now: datetime) -> timedelta:
+    """How long it goes on as it is, by its own word or its deadline; an hour at most."""
+    end = end_terms(job, now).end(now)
+    return HOUR if end is None else min(HOUR, end.at - now)
 
 
 def _refused(case: Case, told: RoomToGrow) -> str | None:
