@@ -29,7 +29,7 @@ def life(random: Random) -> Story:
             finish(story, name)
     begin(story)
     for number in range(random.choice((1, 2))):
-        story.add(job(f"gang-{number}", 8, **WHOLE_NODE))
+        story.add(job(f"{random.choice('az')}-gang-{number}", 8, **WHOLE_NODE))
     return story
 
 

@@ -47,7 +47,8 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
     held = room.cluster.booking_of(case.key)
     if held is None or not held.awaits:
         return None
-    if case.key in walk.memory.busy:  # nothing is done about it yet
+    is_given = any(each.job in walk.movers.moving for each in held.awaits)  # or it would move for nothing
+    if is_given or case.key in walk.memory.busy:  # nothing is done about it yet
         return Outcome(Await(held.awaits, words_now(held.awaits, room.cluster, case.key.namespace)), is_settled=False)
     job, now = case.job, walk.now
     away = avoided_nodes(job, room.cluster, now)
@@ -165,6 +166,7 @@ def _moved(case: Case, held: Booking, by: JobKey, room: Room, without: Cluster, 
     if found is None or walk.questions.can_place(asked, settled.without(away.devices)):
         return None
     both = room.cluster.with_job(holding_both(case.job, found, held))
+    walk.movers.moving.add(case.key)
     return Outcome(Move(held, found, by, waiting.gpus), is_settled=False, room=room.less(both))
 
 
@@ -192,13 +194,13 @@ def _goes(each: AwaitedAttempt, by: JobKey, cluster: Cluster, walk: Walk) -> boo
         return False
     if not each.moves:
         return _may_end(each.job, by, cluster)
-    job, held, pending = cluster.jobs[each.job], cluster.booking_of(each.job), cluster.jobs[by].status.pending
-    if held is None or cluster.priority(job) > cluster.priority(cluster.jobs[by]):
+    job, gang, held = walk.cluster.jobs[each.job], cluster.jobs[by], walk.cluster.booking_of(each.job)
+    if held is None or cluster.priority(job) > cluster.priority(gang):
         return False
-    since = None if pending is None else moment(pending.since)  # none is stored yet in the very decision about it
-    answers = walk.memory.answers.get(each.uid, NOTHING)
-    is_late = since is not None and not is_between(since, walk.now, since + MOVES_WITHIN)
-    return not is_late and may_move(job, held, answers, cluster, walk.now)
+    pending, answers = walk.cluster.jobs[by].status.pending, walk.memory.answers.get(each.uid, NOTHING)
+    since = None if pending is None else moment(pending.since)
+    is_late = since is None or not is_between(since, walk.now, since + MOVES_WITHIN)
+    return not is_late and may_move(job, held, answers, walk.cluster, walk.now)
 
 
 def _are_there(awaited: Sequence[AwaitedAttempt], cluster: Cluster) -> bool:

@@ -29,6 +29,8 @@ class Movers:
         self, cluster: Cluster, answers: Mapping[str, Answers], busy: Collection[JobKey], now: datetime
     ) -> None:
         """`answers` by uid. Nothing is decided on the `busy` ones, whose writes are under way."""
+        self.moving: set[JobKey] = set()
+        """Those that move by this walk."""
         self._cluster = cluster
         self._answers = answers
         self._busy = busy
