@@ -86,12 +86,15 @@ def test_the_gang_holds_its_gpus_while_a_job_moves(gang: str) -> None:
     assert nodes(story, "zzz-thief") == []
 
 
-def test_nobody_else_gets_the_place_to_which_a_job_is_to_move() -> None:
+def test_it_stays_if_another_job_gets_its_new_place_first() -> None:
     story = scattered(waited=0, defragment="Planned")
     story.pass_time(10 * MINUTE)
-    story.add(job("zzz-thief", 4))
+    story.add(job("zzz-quick", 4))
     begin(story)
-    assert (nodes(story, "z"), nodes(story, "big"), nodes(story, "zzz-thief")) == (["gpu-1"], ["gpu-2"], [])
+    assert (ends(story, "z"), nodes(story, "z"), nodes(story, "zzz-quick")) == ([], ["gpu-2"], ["gpu-1"])
+    story.pass_time(MINUTE)
+    begin(story)
+    assert (ends(story, "z"), nodes(story, "big")) == ([], [])
 
 
 @pytest.mark.parametrize("defragment", ["Never", "OnRestart"])

@@ -25,7 +25,6 @@ from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.verdict import Await, Wait, WaitCause
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
-from closeknit.scheduling.elastic.growth import holding_both
 from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.walk import Policy, Walk
 from closeknit.scheduling.preemption.elsewhere import elsewhere
@@ -72,14 +71,11 @@ def _by_moves(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome:
     made = _found(case, asked, there, room, walk, since)
     if made is None or cannot_be_made(case, made.placement, outcome.shape, outcome.until, room) is not None:
         return outcome
-    beside = _go_on(case, made.placement, made.victims, room.cluster, walk)
     awaited = tuple(victim.awaited._replace(moves=True) for victim in made.victims)
     walk.movers.plan(len(awaited))
     walk.backfill.withdraw(case.key)
     walk.backfill.note(case.job, made.placement)
     held = room.cluster.with_job(assumed(case.job, made.placement, awaited))
-    for victim, place in beside or ():  # nobody else gets that by this walk
-        held = held.with_job(holding_both(victim.job, place, victim.booking))
     after = room.less(held, is_trial=walk.probation.may_be_refused(case.job, case.answers))
     words = room_words(awaited, case.key.namespace)
     return Outcome(Await(awaited, words, made.placement), is_settled=False, room=after)
@@ -134,7 +130,7 @@ def _found(
         found = placed(case, asked, soon.after(tuple(leaving)).without(away.devices), walk)
         if found is None or not walk.backfill.makes_room_for(case.job, found):
             continue
-        if _go_on(case, found, some, room.cluster, walk) is not None:
+        if _can_go_on(case, found, some, room.cluster, walk):
             return MadeRoom(tuple(sorted(some, key=lambda victim: victim.key)), found)
     return None
 
@@ -146,19 +142,16 @@ def _choices(there: Sequence[Victim], most: int) -> Iterator[tuple[Victim, ...]]
     yield from sorted(found, key=lambda some: (_costs_gpu_s(some), len(some)))
 
 
-def _go_on(
-    case: Case, found: Placement, some: Sequence[Victim], cluster: Cluster, walk: Walk
-) -> list[tuple[Victim, Placement]] | None:
-    """Where all of these go on at once beside the gang, on what is free now; None where one of them cannot."""
+def _can_go_on(case: Case, found: Placement, some: Sequence[Victim], cluster: Cluster, walk: Walk) -> bool:
+    """Whether all of these go on at once beside the gang, on what is free now."""
     free = cluster.after(tuple(each for victim in some for each in gone(cluster, victim.job)))
-    beside, places = free.with_job(assumed(case.job, found)), list[tuple[Victim, Placement]]()
+    beside = free.with_job(assumed(case.job, found))
     for victim in sorted(some, key=lambda victim: (-victim.booking.gpus, victim.key)):
         place = elsewhere(victim.job, victim.booking, beside, walk)
         if place is None:
-            return None
-        places.append((victim, place))
+            return False
         beside = beside.with_job(assumed(victim.job, place))
-    return places
+    return True
 
 
 def _costs_gpu_s(some: Sequence[Victim]) -> float:
