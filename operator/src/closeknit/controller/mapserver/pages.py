@@ -108,7 +108,7 @@ class MapPages:
         finally:
             self._feed.leave()
             self._streams[viewer.key] -= 1
-            self._streams += Counter()  # forgets whoever has none left
+            self._streams += Counter()  # forgets those that have none left
 
 
 class _Page:
