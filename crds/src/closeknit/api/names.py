@@ -297,6 +297,7 @@ class EventReason(StrEnum):
     NOT_STARTING = "NotStarting"
     PODS_NOT_READY = "PodsNotReady"
     RESTARTED = "Restarted"
+    RESIZE_REFUSED = "ResizeRefused"
     HANGS = "Hangs"
     LEMON = "Lemon"
 

@@ -157,6 +157,9 @@ class RoomToGrow(Wire):
     """World size that there was room for when it was found."""
     since: Timestamp
     """Since when there has been room."""
+    refused: Message | None = None
+    """Why the API server does not take the job at that size, so that it stays as it is; absent while nothing is known
+    against it."""
 
 
 class PlacementStatus(Wire):
@@ -312,12 +315,13 @@ class LostTime(Wire):
     and suspended time, does not count."""
 
     trained_seconds: Annotated[int, Field(ge=0)] = 0
-    """How long all ranks ran. What was trained since the last checkpoint, and then trained again, is in it."""
+    """How long all ranks ran. What was trained since the last checkpoint, and then trained again, is in it. A second
+    with half of the GPUs that it asks for counts as half a second."""
     lost_gpu_seconds: Annotated[dict[str, int], Field(alias="lostGPUSeconds", max_length=40)] = {}
     """GPU-seconds that it did not train, by the reason of the end before: its GPUs times the seconds from the fault
     until all ranks ran again. Starting: from its booking until it first ran."""
     ettr: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Effective training time ratio: the share of the time since its first booking that all ranks ran."""
+    """Effective training time ratio: of the GPU-seconds since its first booking the share in which all ranks ran."""
 
 
 class EnvironmentStatus(Wire):

@@ -93,10 +93,10 @@ def too_many(job: TrainingJob, placement: Placement, volumes: Volumes) -> str | 
 
 def book(subject: Subject, placement: Placement, why: str = "") -> Plan:
     """The booking of the placement, and all children of the attempt; of one whose other Pods stay only the new ones.
-    `why` a job leaves the GPUs that it has."""
+    `why` a job leaves the GPUs that it has by choice: nothing is stored then where the API server refuses the gang."""
     job, number = subject.job, subject.attempt
     booked = _placement_status(job, placement)
-    stored = job.status.placement
+    stored, is_by_choice = job.status.placement, bool(why)
     if stored is not None and stored.swapping:
         swapped = _swapped(subject, placement, booked, stored)
         if isinstance(swapped, Plan):
@@ -115,13 +115,13 @@ def book(subject: Subject, placement: Placement, why: str = "") -> Plan:
     plan = subject.plan(
         status,
         demand=asked,
-        probes=_probes(subject, made),
+        probes=creation.trials(made) if is_by_choice else _probes(subject, made),
         opening=children.opening,
         actions=children.actions,
         notice=placed(subject, booked, harmed(found), why),
         adds=creation.additions(made),
     )
-    return replace(plan, sets=found.names)
+    return replace(plan, sets=found.names, is_by_choice=is_by_choice)
 
 
 def reserve(subject: Subject, placement: Placement, awaited: Sequence[AwaitedAttempt], message: str) -> Plan:

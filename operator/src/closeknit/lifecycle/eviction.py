@@ -51,13 +51,13 @@ def _ended(attempt: Attempt, reason: EndReason, message: str, action: EventActio
 
 def grow(attempt: Attempt, placement: Placement) -> Plan:
     """The attempt ends, uncharged, and the next one has these GPUs. Nothing is stored where a quota has too little left
-    for them."""
+    for them, or the API server refuses the larger gang."""
     before, after, asked = attempt.booking.gpus, _gpus(placement), attempt.subject.job.spec.gpus
     message = (
         f"grows from {before} to {after} of its {count(asked, 'GPU')}, for there has been room for more of them for "
         f"{_minutes()}; it starts again in new Pods, and is not charged for this"
     )
-    return _resized(attempt, placement, EndReason.GROWN, message)
+    return _resized(attempt, placement, EndReason.GROWN, message, is_by_choice=True)
 
 
 def shrink(attempt: Attempt, placement: Placement, by: JobKey) -> Plan:
@@ -68,25 +68,30 @@ def shrink(attempt: Attempt, placement: Placement, by: JobKey) -> Plan:
         f"gives {before - after} of its {count(before, 'GPU')} to {whom}, which has a higher priority, and goes on "
         f"with {after}; it starts again in new Pods, is not charged for this, and grows as soon as there is room"
     )
-    plan = _resized(attempt, placement, EndReason.SHRUNK, message)
-    return replace(plan, demand=None)  # whatever a quota says, it has to give them
+    return _resized(attempt, placement, EndReason.SHRUNK, message, is_by_choice=False)
 
 
-def _resized(attempt: Attempt, placement: Placement, reason: EndReason, message: str) -> Plan:
+def _resized(attempt: Attempt, placement: Placement, reason: EndReason, message: str, *, is_by_choice: bool) -> Plan:
+    """The end of the attempt, and the booking of the next one. Its Pods are made by the next Plan: quotas still count
+    those of now. `is_by_choice`: quotas and a dry run are asked first. Who has to give GPUs gives them, whatever these
+    say."""
     if attempt.is_over:
         return succeeded(attempt)
     subject = attempt.subject
     ended = statuses.restarting(subject.job, subject.now, reason, message, again=None)
     following = replace(subject, job=subject.job.model_copy(update={"status": ended}))
-    plan = book(following, placement)
+    plan = book(following, placement, message if is_by_choice else "")
     foreign = deletions(attempt.replaced)
     named = {each.name for each in foreign}
     left = (each for each in remains(subject, subject.attempt, ended=subject.now).actions if each.name not in named)
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
     return replace(
         plan,
-        demand=None if plan.demand is None else replace(plan.demand, given_back=_given_back(subject)),
-        actions=(*foreign, *left, service, *plan.actions),
+        demand=replace(plan.demand, may_be_counted=False, given_back=_given_back(subject))
+        if plan.demand is not None and is_by_choice
+        else None,
+        opening=(),
+        actions=(*foreign, *left, service),
         notice=subject.notice(reason, message, action=EventAction.RESIZE, warning=reason is EndReason.SHRUNK),
     )
 

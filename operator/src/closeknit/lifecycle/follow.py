@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 from math import inf
 
-from closeknit.api.names import TRAINING_JOB, EndReason, EventAction, PendingReason, service_name
+from closeknit.api.names import TRAINING_JOB, EndReason, EventAction, EventReason, PendingReason, service_name
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.booking.booking import Booking, BookingShare, booking
@@ -48,6 +48,7 @@ from closeknit.lifecycle.verdict import (
 )
 from closeknit.lifecycle.writes.answers import NOTHING, TOLD_AGAIN, Answers, undeleted_words
 from closeknit.lifecycle.writes.plan import Action, Delete, Plan, Telling
+from closeknit.placement.values.sentences import count
 
 
 def follow(
@@ -61,11 +62,8 @@ def follow(
     due = None if isinstance(verdict, Wait) and verdict.refusal.cause in _NOT_DUE else deadline(job)
     is_late = due is not None and due <= now
     match verdict:
-        case Keep(booking, is_fit, room):
-            attempt = Attempt(subject, booking)
-            plan = _too_late(subject) if is_late and not attempt.is_over else tend(attempt, is_fit=is_fit)
-            if room is not None and not plan.writes:
-                plan = subject.plan(statuses.roomy(job, now, room), wake_after_s=plan.wake_after_s)
+        case Keep():
+            plan = _keep(subject, verdict, is_late=is_late)
         case _ if is_late:
             plan = _too_late(subject)
         case Book(placement, why):
@@ -103,6 +101,19 @@ def _too_late(subject: Subject) -> Plan:
         "to train on from its last checkpoint, create the job again with a later deadline"
     )
     return over(subject, EndReason.DEADLINE_EXCEEDED, message)
+
+
+def _keep(subject: Subject, verdict: Keep, *, is_late: bool) -> Plan:
+    """The care for what it holds; then what there is to tell of room for more."""
+    attempt, job, held = Attempt(subject, verdict.booking), subject.job, verdict.booking
+    plan = _too_late(subject) if is_late and not attempt.is_over else tend(attempt, is_fit=verdict.is_fit)
+    if verdict.room is None or plan.writes:
+        return plan
+    status, told = statuses.roomy(job, subject.now, verdict.room, verdict.refused), None
+    if verdict.refused is not None:
+        words = f"it goes on with {held.gpus} of its {count(job.spec.gpus, 'GPU')}: {verdict.refused}"
+        told = subject.notice(EventReason.RESIZE_REFUSED, words, action=EventAction.RESIZE, warning=True)
+    return subject.plan(status, notice=told, wake_after_s=plan.wake_after_s)
 
 
 def _hold(subject: Subject, shares: tuple[BookingShare, ...], message: str) -> Plan:

@@ -57,6 +57,8 @@ class Keep:
     room: int | None = None
     """Of a job that holds fewer GPUs than it asks for: the size that there is room for now, 0 for none, where its
     status says otherwise; None where nothing is to be said."""
+    refused: str | None = None
+    """Why the API server refuses it at that size, where its status does not say so yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,10 @@ _KEEPS = frozenset({Following.IN_PLACE, Following.ON_ITS_GPUS})
 GROWS_AFTER = timedelta(minutes=5)
 """How long there must have been room for more GPUs of an elastic job: most of what comes free is taken sooner, by the
 next jobs that are submitted and by those that come back from a restart."""
+# To grow costs a restart, and that takes about as long (docs/failures.md, and torchrun's own start): who waits no
+# longer for what he could have all at once loses at most twice of what the best choice would have lost.
+WAITS_FOR_ALL = timedelta(minutes=1)
+"""How long an elastic job waits for all of its GPUs before it starts with fewer."""
 KEPT_ATTEMPTS = 10  # of status.attempts, as its schema bounds it
 KEPT_BLAMED = 16  # nodes and GPUs of one of them, likewise
 ATTEMPT_MESSAGE_MAX_LENGTH = 1024  # of the message of one of them
@@ -261,10 +265,14 @@ def running(
     return _next(job, now, observation, verified, *found, **changes)
 
 
-def roomy(job: TrainingJob, now: datetime, gpus: int) -> TrainingJobStatus:
-    """There is room for so many GPUs of a job that holds fewer than it asks for, from now on; 0: there is none."""
+def roomy(job: TrainingJob, now: datetime, gpus: int, refused: str | None = None) -> TrainingJobStatus:
+    """There is room for so many GPUs of a job that holds fewer than it asks for, from now on; 0: there is none.
+    `refused`: why the API server does not take the job at the size that it was told of before."""
     placement = job.status.placement
+    known = placement.room if placement is not None and refused is not None else None
     room = RoomToGrow(gpus=gpus, since=timestamp(now)) if gpus else None
+    if known is not None and refused is not None:
+        room = known.model_copy(update={"refused": stated(refused)})
     return _next(job, now, placement=None if placement is None else placement.model_copy(update={"room": room}))
 
 
@@ -542,6 +550,11 @@ def _fewer(job: StoredJob, placement: PlacementStatus | None) -> str | None:
     minutes = count(int(GROWS_AFTER.total_seconds()) // 60, "minute")
     if placement.room is None:
         return f"{told}, and grows once there has been room for more for {minutes}, and nobody before it waits for that"
+    if placement.room.refused is not None:
+        since = f"since {placement.room.since}"
+        return (
+            f"{told}; there is room for {placement.room.gpus} {since}, and it stays as it is: {placement.room.refused}"
+        )
     return f"{told}; there is room for {placement.room.gpus} since {placement.room.since}, and it grows after {minutes}"
 
 

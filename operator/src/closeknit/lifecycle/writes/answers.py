@@ -49,6 +49,7 @@ TOLD_LATELY = timedelta(hours=1)
 
 _COUNTED = "count/pods"  # of a quota: whatever their phase, while `pods` and the rest count those that are not over
 
+_NOT_DONE = frozenset({Judgement.AGAIN, Judgement.REFUSED})
 _Refusal = ChildRefused | Exists | Quotas | ServiceAccount
 """Results that may say that nothing comes of it until somebody changes something."""
 
@@ -81,6 +82,27 @@ class Rejection:
         return self.at + timedelta(seconds=pause_s)
 
 
+# Of a change that a job does without. No event tells that a policy or a quota is another one, and the room for the
+# change comes and goes meanwhile: at the pace of GROWS_AFTER first, and then of people.
+_FIRST_CHANGE_PAUSE = timedelta(minutes=5)
+_LONGEST_CHANGE_PAUSE = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedChange:
+    """A change by choice that the API server has refused before anything was stored: the job goes on as it is."""
+
+    message: str
+    generation: int  # of the job then; for another one it is asked again
+    at: datetime
+    tries: int  # refusals in a row, this one included
+
+    @property
+    def retry_at(self) -> datetime:
+        """When to ask again: the pause doubles with each refusal in a row."""
+        return self.at + min(_LONGEST_CHANGE_PAUSE, _FIRST_CHANGE_PAUSE * 2 ** min(self.tries - 1, 16))
+
+
 @dataclass(frozen=True, slots=True)
 class Undeleted:
     """Pods whose deletion the API server forbids."""
@@ -97,6 +119,8 @@ class Answers:
     """The newest one, until a booking is stored after it."""
     rejections: int = 0
     """Rejections in a row; a running gang resets them."""
+    refused_change: RefusedChange | None = None
+    """The newest one, until the job has changed its GPUs. It is no rejection of the job: that runs."""
     failing_since: datetime | None = None
     """Since when each try at its children has failed at the API server."""
     service_of: int = 0
@@ -140,6 +164,8 @@ NOTHING = Answers()
 
 def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime) -> Answers:
     """What these results of the Plan's writes teach. Of several refused children the first counts, as one."""
+    if plan.is_by_choice and not any(isinstance(result, StatusStored) for result in results):
+        return _unchanged(answers, plan, results, now)
     refused = next((result for result in results if judged(result, plan.uid) is Judgement.REFUSED), None)
     for result in results:
         if isinstance(result, Quotas) or judged(result, plan.uid) is not Judgement.REFUSED:
@@ -157,13 +183,51 @@ def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime
         if failed is not None and _fails_for_long(answers, now):
             return _rejected(answers, plan, failed, now)
         return _swept(_made(answers, plan, results, now), plan, results)
+    return _without_addition(answers, plan, refused, results) or _rejected(answers, plan, refused, now)
+
+
+def _without_addition(answers: Answers, plan: Plan, refused: _Refusal, results: Sequence[Result]) -> Answers | None:
+    """The answers where the next try is to leave something out that we added; None where that is not the cause."""
     if Addition.CPUS in plan.adds and _speaks_of_cpus(refused):
         return replace(answers, cpus_refused=True)
     if _speaks_of_ipc_lock(plan, refused, results):
         return replace(answers, ipc_lock_refused=True)
     if _speaks_of_sidecar(plan, refused, results):
         return replace(answers, sidecar_refused=True, ipc_lock_refused=False)  # that was not it
-    return _rejected(answers, plan, refused, now)
+    return None
+
+
+def _unchanged(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime) -> Answers:
+    """What it teaches that a change by choice was not stored. An answer that may be another one in a moment counts as a
+    refusal, too, for the job loses nothing; of a quota that may still count Pods that have ended nothing is learnt."""
+    refused = next(
+        (
+            result
+            for result in results
+            if isinstance(result, _Refusal)
+            and judged(result, plan.uid) in ({Judgement.REFUSED} if isinstance(result, Quotas) else _NOT_DONE)
+        ),
+        None,
+    )
+    if refused is None:
+        return answers
+    if (other := _without_addition(answers, plan, refused, results)) is not None:
+        return other
+    before = answers.refused_change
+    tries = before.tries + 1 if before is not None and before.generation == plan.generation else 1
+    found = RefusedChange(_why_unchanged(plan, refused), plan.generation, now, tries)
+    if isinstance(refused, ChildRefused):  # it was none of what we add
+        answers = replace(answers, sidecar_refused=False, ipc_lock_refused=False)
+    return replace(answers, refused_change=found)
+
+
+def _why_unchanged(plan: Plan, refused: _Refusal) -> str:
+    """The message about a change that was refused, for a job that goes on without it."""
+    if not isinstance(refused, ChildRefused):
+        return _words(plan, refused, _symptom(refused))
+    metadata = refused.manifest["metadata"]
+    title = f"{refused.manifest['kind']} {metadata['namespace']}/{metadata['name']}"
+    return f"the API server refuses {title} on trial: {refused.denial.message}"
 
 
 def _failing_since(
@@ -189,6 +253,7 @@ def _learned(answers: Answers, plan: Plan, result: Result, now: datetime) -> Ans
                 told_at=now,
                 told=_told(answers, plan.status, now),
                 rejection=answers.rejection if plan.status.placement is None else None,
+                refused_change=None if plan.is_by_choice else answers.refused_change,
                 rejections=0 if has_run else answers.rejections,
                 room_made_at=None if has_run else _room_made_at(answers, plan.status, now),
                 swept=answers.swept if plan.status.placement is None else 0,

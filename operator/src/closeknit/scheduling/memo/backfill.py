@@ -138,7 +138,7 @@ class Backfill:
     def makes_room_for(self, job: TrainingJob, answer: Placement) -> bool:
         """Whether a job may certainly take this: nothing of it is kept for another, or it ends before."""
         kept = self.current
-        if kept is None or kept.job == job.key or self._ends_before(job.spec, kept):
+        if kept is None or kept.job == job.key or self._ends_before(job.spec, answer, kept):
             return True
         return _are_apart(answer, kept.placement)
 
@@ -175,14 +175,14 @@ class Backfill:
 
     def without_spares_there(self, job: TrainingJob, answer: Placement) -> Placement:
         """The placement without the spares that the reservation needs."""
-        if self.current is None or not answer.spares or self._ends_before(job.spec, self.current):
+        if self.current is None or not answer.spares or self._ends_before(job.spec, answer, self.current):
             return answer
         nodes = {share.node for share in self.current.placement.shares}
         return replace(answer, spares=tuple(share for share in answer.spares if share.node not in nodes))
 
     def note(self, job: TrainingJob, answer: Placement) -> None:
         """A job got this."""
-        if self.current is not None and not self._ends_before(job.spec, self.current):
+        if self.current is not None and not self._ends_before(job.spec, answer, self.current):
             self._booked.append(assumed(job, answer))
 
     def reserved(self, entries: list[QueueEntry]) -> list[QueueEntry]:
@@ -237,8 +237,9 @@ class Backfill:
         self.current = known
         self.reservations.append(known)
 
-    def _ends_before(self, spec: TrainingJobSpec, kept: Reservation) -> bool:
-        lasts = run_time(spec)
+    def _ends_before(self, spec: TrainingJobSpec, answer: Placement, kept: Reservation) -> bool:
+        """Whether a job with these GPUs, which may be fewer than it asks for, ends before the room is needed."""
+        lasts = run_time(spec, None if spec.elastic is None else sum(len(share.gpus) for share in answer.shares))
         return kept.at is not None and not kept.late and lasts is not None and self._now + lasts <= kept.at
 
     def _makes_way(self, job: TrainingJob, answer: Placement) -> bool:

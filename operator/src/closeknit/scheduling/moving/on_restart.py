@@ -13,6 +13,7 @@ from closeknit.cluster.booking.booking import Booking
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.status.conditions import is_true
+from closeknit.lifecycle.status.pauses import is_between, restart_at
 from closeknit.lifecycle.verdict import Book
 from closeknit.placement.free_domains import free_domains, gain
 from closeknit.placement.values.placement import Placement
@@ -50,6 +51,11 @@ def _may_move(case: Case, booking: Booking, placement: PlacementStatus, walk: Wa
     """Whether the job is about to get new Pods on its GPUs, has none of them yet, and may have others."""
     job = case.job
     if job.spec.defragment is Defragment.NEVER or case.key in walk.memory.busy:
+        return False
+    if restart_at(job.status, walk.now) is not None:
+        return False  # the pause of a job that ends again and again holds elsewhere, too
+    refused = case.answers.refused_change
+    if refused is not None and is_between(refused.at, walk.now, refused.retry_at):
         return False
     if booking.lost or booking.awaits or booking.spares or placement.swapping or placement.run:
         return False
