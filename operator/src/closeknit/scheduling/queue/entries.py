@@ -36,7 +36,7 @@ STANDS_BACK = 3
 # longer than that, and with more the longest wait exceeds 1.2 times that of a queue by age.
 MOST_BACK = timedelta(days=4)
 # As one that declares four hours. Once it has waited as long, each later job stands behind it, and room is kept
-# for it whatever others declare (memo/backfill.py).
+# for it whatever others declare (reservation/reserve.py).
 SILENT_BACK = timedelta(hours=12)
 NOT_ASKED = Wait(Refusal(WaitCause.NOT_ASKED))
 UNREAD = Wait(Refusal(WaitCause.NOT_ASKED))
