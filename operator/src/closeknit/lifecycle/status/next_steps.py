@@ -13,6 +13,8 @@ NEAREST = "NearestChange"
 WAITING: Mapping[str, str] = {
     PendingReason.INSUFFICIENT_GPUS: "wait for GPUs to become free (`closeknit status` shows how many are), or ask "
     "for fewer",
+    PendingReason.GPUS_NOT_OFFERED: "have an administrator set up the GPUs for Pods, by a device plugin or by DRA: "
+    "`kubectl get clustertopology default -o yaml` names the nodes (GPUsOffered)",
     PendingReason.INSUFFICIENT_RESOURCES: "ask for less of it in each Pod, or wait until other Pods leave those nodes",
     PendingReason.NODES_LOST: "wait: it takes the first nodes like its own that become free, and begins again "
     "after ten minutes",
