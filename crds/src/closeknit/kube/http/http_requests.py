@@ -144,8 +144,8 @@ class Requests:
         return said
 
     async def _said_anew(self, refused: Mapping[str, str]) -> dict[str, str] | None:
-        """All headers of a request that was refused, with the token that a program or a file has renewed meanwhile. None
-        where there is no other token."""
+        """All headers of a request that was refused, with the token that a program or a file has renewed meanwhile.
+        None where there is no other token."""
         async with self._renewing:  # of many requests that are refused at once the first one renews it
             try:
                 authorization = await self._login.authorization()
