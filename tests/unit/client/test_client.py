@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,10 @@ from closeknit.client import (
     WaitTimeout,
     waiting,
 )
-from closeknit.kube.api import Key, Resource
+from closeknit.kube.api import Key, ListPage, Resource
 from closeknit.kube.backoff import Backoff
-from closeknit.kube.errors import Forbidden, Unavailable
+from closeknit.kube.errors import ApiError, Forbidden, TooManyRequests, Unauthorized, Unavailable
+from faults import virtual_time
 from faults.http_server import write_kubeconfig
 from faults.http_store import HttpStore
 
@@ -186,6 +187,48 @@ def test_an_outage_ends_no_wait(client: Client, server: HttpStore) -> None:
 
     thread = later(told, out, server.says.clear, lambda: server.do(server.store.compact), becomes(server, "Succeeded"))
     assert client.wait("moe-16", timeout_s=20, progress=told.append).state == "Succeeded"
+    thread.join()
+
+
+@pytest.mark.parametrize("refused", [{2}, {2, 4}])
+def test_one_refused_login_ends_no_wait(refused: set[int]) -> None:
+    """An API server whose own login is out for a moment refuses a good token, too; two in a row are believed."""
+    told = run_wait(refused)
+    assert told.state == "Succeeded"
+    with pytest.raises(Unauthorized):
+        run_wait({2, 3})
+    with pytest.raises(Unauthorized):
+        run_wait({1})
+
+
+def run_wait(refused: set[int]) -> SeenJob:
+    """A wait whose lists of these numbers are refused, and whose watches are cut off; it succeeds at the sixth."""
+    lists = [0]
+
+    class Refusing:
+        async def list(self, *_: Any, **__: Any) -> ListPage:
+            lists[0] += 1
+            if lists[0] in refused:
+                raise Unauthorized("Unauthorized", code=401)
+            state = "Running" if lists[0] < 6 else "Succeeded"
+            body = {"metadata": {"name": "a", "namespace": "ml", "uid": "u"}, "spec": {}, "status": {"state": state}}
+            return ListPage((json.dumps(body).encode(),), "1", None)
+
+        async def watch(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
+            yield ()
+            raise Unavailable("lost")
+
+    return virtual_time.run(waiting.JobWait(Refusing(), "ml", "a", "Succeeded", None).end())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("error", [TooManyRequests("slow", code=429, retry_after_s=0.01), Unavailable("x", code=503)])
+def test_an_api_server_that_is_busy_is_asked_again_for_the_first_time(
+    client: Client, server: HttpStore, error: ApiError
+) -> None:
+    server.says["GET trainingjobs"] = error
+    thread = threading.Timer(0.3, server.says.clear)
+    thread.start()
+    assert client.wait("tensor-4", "Running", timeout_s=20).state == "Running"
     thread.join()
 
 
