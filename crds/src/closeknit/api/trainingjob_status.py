@@ -138,7 +138,7 @@ class ParameterServerAssignment(Wire):
 
 
 class AwaitedJob(Wire):
-    """A job of lower priority that makes room for another one."""
+    """A job that makes room for another one: by its lower priority, or by a move that it allows."""
 
     namespace: Name
     """Namespace of the job."""
@@ -148,6 +148,8 @@ class AwaitedJob(Wire):
     """metadata.uid of the job."""
     attempt: Annotated[int, Field(ge=1)]
     """The attempt that ends by it."""
+    moves: bool | None = None
+    """True for one that allows to be moved (spec.defragment: Planned), and goes on elsewhere with as many GPUs."""
 
 
 class RoomToGrow(Wire):
@@ -191,8 +193,8 @@ class PlacementStatus(Wire):
     spares: Annotated[list[NodeAssignment], Field(max_length=MAX_SPARES)] | None = None
     """Nodes that are held to take the place of lost ones: without ranks and Pods."""
     awaits: Annotated[list[AwaitedJob], Field(max_length=MAX_AWAITED)] | None = None
-    """Jobs of lower priority that make room for this one: it holds these GPUs for the moment when their Pods are gone,
-    and has no Pod before. Absent once it has got them."""
+    """Jobs that make room for this one, by their lower priority or by a move that they allow: it holds these GPUs for
+    the moment when their Pods are gone, and has no Pod before. Absent once it has got them."""
     parameter_servers: Annotated[list[ParameterServerAssignment], Field(max_length=1024)] | None = None
     """Nodes of the parameter servers, which are nodes of the gang."""
     run: Annotated[int, Field(ge=0)] | None = None

@@ -133,17 +133,25 @@ def reserve(subject: Subject, placement: Placement, awaited: Sequence[AwaitedAtt
     made = _gang(subject, _booking(job, placement, subject.attempt), booked)
     children = creation.whole(made, with_others=True)
     is_first = job.status.placement is None
-    status = statuses.awaiting(job, subject.now, booked, message, unknown_preference(job.spec, subject.cluster))
+    reason, unknown = reason_of(awaited), unknown_preference(job.spec, subject.cluster)
+    status = statuses.awaiting(job, subject.now, booked, reason, message, unknown)
     demand = quota_demand(children.manifests, may_be_counted=may_be_counted(subject))
-    there = (subject.cluster.pods_of(each.job) for each in awaited if each.job.namespace == job.key.namespace)
+    going = (each for each in awaited if each.job.namespace == job.key.namespace and not each.moves)
+    there = (subject.cluster.pods_of(each.job) for each in going)
     left = given_back(pod for pods in there for pod in pods if pod.is_live)
     return subject.plan(
         status,
         demand=replace(demand, given_back=left) if is_first else None,
         probes=(pod(made, 0),) if is_first else (),
-        notice=subject.notice(PendingReason.PREEMPTION_PENDING, message, action=EventAction.QUEUE),
+        notice=subject.notice(reason, message, action=EventAction.QUEUE),
         adds=creation.additions(made),
     )
+
+
+def reason_of(awaited: Sequence[AwaitedAttempt]) -> PendingReason:
+    """Why a job waits for which these make room."""
+    moves = all(each.moves for each in awaited)
+    return PendingReason.MOVE_PENDING if moves else PendingReason.PREEMPTION_PENDING
 
 
 def _gang(subject: Subject, booking: Booking, booked: PlacementStatus) -> Gang:

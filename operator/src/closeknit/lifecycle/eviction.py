@@ -1,12 +1,14 @@
-"""A running attempt ends by a verdict on the queue: it makes room, gives Kueue its quota back, or changes its size.
+"""A running attempt ends by a verdict on the queue: it makes room, gives Kueue its quota back, changes its size, or
+moves.
 
-The end of an attempt of another size and the booking of the next one are one write. All its Pods are new: how many
+The end of such an attempt and the booking of the next one are one write. All its Pods are new: how many
 ranks there are, and how many of them are before its own, is told to each Pod when it is made.
 """
 
 from dataclasses import replace
 
 from closeknit.api.names import EndReason, EventAction, JobKey, service_name
+from closeknit.cluster.booking.booking import assignments, names
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.remains import remains
 from closeknit.lifecycle.attempt.subject import Subject, deletions
@@ -71,6 +73,19 @@ def shrink(attempt: Attempt, placement: Placement, by: JobKey) -> Plan:
     return _resized(attempt, placement, EndReason.SHRUNK, message, is_by_choice=False)
 
 
+def move(attempt: Attempt, placement: Placement, by: JobKey, gpus: int) -> Plan:
+    """The attempt ends, uncharged, and the next one has these GPUs, as many, so that a gang of so many GPUs has room.
+    Nothing is stored where a quota has too little left, or the API server refuses the gang there."""
+    whom, stored = _named(by, attempt.subject), attempt.subject.job.status.placement
+    before = names([node.name for node in assignments(stored)]) if stored is not None else ""
+    after = names([share.node for share in placement.shares])
+    message = (
+        f"moves from {before} to {after}, as spec.defragment: Planned allows, which gives {whom} room for its "
+        f"{count(gpus, 'GPU')}; it starts again in new Pods, and is not charged for this"
+    )
+    return _resized(attempt, placement, EndReason.MOVED, message, is_by_choice=True)
+
+
 def _resized(attempt: Attempt, placement: Placement, reason: EndReason, message: str, *, is_by_choice: bool) -> Plan:
     """The end of the attempt, and the booking of the next one. Its Pods are made by the next Plan: quotas still count
     those of now. `is_by_choice`: quotas and a dry run are asked first. Who has to give GPUs gives them, whatever these
@@ -92,7 +107,12 @@ def _resized(attempt: Attempt, placement: Placement, reason: EndReason, message:
         else None,
         opening=(),
         actions=(*foreign, *left, service),
-        notice=subject.notice(reason, message, action=EventAction.RESIZE, warning=reason is EndReason.SHRUNK),
+        notice=subject.notice(
+            reason,
+            message,
+            action=EventAction.MOVE if reason is EndReason.MOVED else EventAction.RESIZE,
+            warning=reason is EndReason.SHRUNK,
+        ),
     )
 
 

@@ -16,7 +16,7 @@ from closeknit.lifecycle.attempt.remains import Remains, remains
 from closeknit.lifecycle.attempt.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.awaited_room import await_room
 from closeknit.lifecycle.book import book
-from closeknit.lifecycle.eviction import evict, evict_by_kueue, grow, shrink
+from closeknit.lifecycle.eviction import evict, evict_by_kueue, grow, move, shrink
 from closeknit.lifecycle.health.ending import abandoned, over, succeeded
 from closeknit.lifecycle.reserved_words import estimated_start, expectation
 from closeknit.lifecycle.status import statuses
@@ -38,6 +38,7 @@ from closeknit.lifecycle.verdict import (
     Grow,
     Hold,
     Keep,
+    Move,
     Refusal,
     Reservation,
     Reserve,
@@ -80,6 +81,8 @@ def follow(
             plan = grow(Attempt(subject, held), placement)
         case Shrink(held, placement, by):
             plan = shrink(Attempt(subject, held), placement, by)
+        case Move(held, placement, by, gpus):
+            plan = move(Attempt(subject, held), placement, by, gpus)
         case Reserve(refusal, reservation):
             plan = _wait(subject, refusal, reservation)
         case Wait(refusal):
@@ -107,7 +110,14 @@ def _keep(subject: Subject, verdict: Keep, *, is_late: bool) -> Plan:
     """The care for what it holds; then what there is to tell of room for more."""
     attempt, job, held = Attempt(subject, verdict.booking), subject.job, verdict.booking
     plan = _too_late(subject) if is_late and not attempt.is_over else tend(attempt, is_fit=verdict.is_fit)
-    if verdict.room is None or plan.writes:
+    unmoved = subject.answers.refused_change
+    if plan.writes:
+        return plan
+    if unmoved is not None and unmoved.reason is EventReason.MOVE_REFUSED and not unmoved.is_told:
+        words = f"it stays where it is: {unmoved.message}"
+        told = subject.notice(unmoved.reason, words, action=EventAction.MOVE, warning=True)
+        return replace(plan, notice=told)
+    if verdict.room is None:
         return plan
     status, told = statuses.roomy(job, subject.now, verdict.room, verdict.refused), None
     if verdict.refused is not None:

@@ -124,6 +124,17 @@ class Shrink:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """It goes on with other GPUs, as many: its attempt ends, so that a gang has room that waits."""
+
+    booking: Booking
+    placement: Placement
+    by: JobKey
+    gpus: int
+    """Of that gang."""
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """It holds nothing, or must give up what it holds."""
 
@@ -151,5 +162,5 @@ class Reserve(Wait):
     reservation: Reservation
 
 
-Verdict = Keep | Book | Hold | Await | Evict | EvictByKueue | Grow | Shrink | Wait | Reserve
+Verdict = Keep | Book | Hold | Await | Evict | EvictByKueue | Grow | Shrink | Move | Wait | Reserve
 """What `schedule` says of a job, and `follow` brings its objects to."""

@@ -26,6 +26,7 @@ WAITING: Mapping[str, str] = {
     PendingReason.WAITING_FOR_KUEUE: (
         "wait for quota; who has it, and what is missing: kubectl get workloads, kubectl describe localqueue"
     ),
+    PendingReason.MOVE_PENDING: "wait: it starts as soon as the Pods of the jobs that move elsewhere are gone",
     PendingReason.PREEMPTION_PENDING: "wait: it starts as soon as the Pods of the jobs that make room are gone",
     PendingReason.BEHIND_RESERVATION: "declare how long it runs (expectedDuration): a job that ends before the one "
     "ahead begins may pass it",
@@ -71,6 +72,7 @@ ENDED: Mapping[str, str] = {
     EndReason.PREEMPTED: "nothing: it starts again by itself as soon as there is room",
     EndReason.SHRUNK: _GOES_ON,
     EndReason.GROWN: _GOES_ON,
+    EndReason.MOVED: _GOES_ON,
     EndReason.NODE_LOST: _GOES_ON,
     EndReason.GPU_LOST: _GOES_ON,
     EndReason.GPU_UNHEALTHY: _GOES_ON,

@@ -438,11 +438,16 @@ def holding(job: StoredJob, now: datetime, shares: Sequence[BookingShare], messa
 
 
 def awaiting(
-    job: StoredJob, now: datetime, placement: PlacementStatus | None, message: str, unknown: str | None = None
+    job: StoredJob,
+    now: datetime,
+    placement: PlacementStatus | None,
+    reason: PendingReason,
+    message: str,
+    unknown: str | None = None,
 ) -> TrainingJobStatus:
-    """Jobs of lower priority make room for it, and it holds what they leave: this placement, or None for the stored
-    one. `unknown` as in `waiting`."""
-    before, reason = job.status.pending, PendingReason.PREEMPTION_PENDING
+    """Others make room for it, and it holds what they leave: this placement, or None for the stored one. `unknown` as
+    in `waiting`."""
+    before = job.status.pending
     since = before.since if before is not None and before.reason == reason else timestamp(now)
     return _next(
         job,

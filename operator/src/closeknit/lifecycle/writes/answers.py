@@ -9,7 +9,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from closeknit.api.names import JOB_LABEL, UNRESTRICTED_TEMPLATES_LABEL, ConditionType, PendingReason, service_name
+from closeknit.api.names import (
+    JOB_LABEL,
+    UNRESTRICTED_TEMPLATES_LABEL,
+    ConditionType,
+    EndReason,
+    EventReason,
+    PendingReason,
+    service_name,
+)
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.objects.meta import owner_of
 from closeknit.cluster.pods.symptoms import Symptom, of_denial
@@ -92,15 +100,21 @@ _LONGEST_CHANGE_PAUSE = timedelta(hours=1)
 class RefusedChange:
     """A change by choice that the API server has refused before anything was stored: the job goes on as it is."""
 
+    reason: EventReason  # ResizeRefused | MoveRefused
     message: str
     generation: int  # of the job then; for another one it is asked again
     at: datetime
     tries: int  # refusals in a row, this one included
+    is_told: bool = False  # by an Event alone
 
     @property
     def retry_at(self) -> datetime:
         """When to ask again: the pause doubles with each refusal in a row."""
         return self.at + min(_LONGEST_CHANGE_PAUSE, _FIRST_CHANGE_PAUSE * 2 ** min(self.tries - 1, 16))
+
+    def stands(self, generation: int, now: datetime) -> bool:
+        """Whether the API server is not asked again yet, for a job of this generation."""
+        return self.generation == generation and is_between(self.at, now, self.retry_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +190,10 @@ def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime
     if any(_is_refused_stop(result) for result in results):
         answers = replace(answers, stop_refused=True)
     if plan.status is None and plan.notice is not None:
-        answers = replace(answers, noticed_at=now)
+        told = answers.refused_change
+        if told is not None and plan.notice.reason is told.reason:
+            told = replace(told, is_told=True)
+        answers = replace(answers, noticed_at=now, refused_change=told)
     failed = next((each for each in results if isinstance(each, ChildRefused) and each.denial.may_last), None)
     answers = replace(answers, failing_since=_failing_since(answers, failed, results, now))
     if not isinstance(refused, _Refusal):
@@ -213,9 +230,13 @@ def _unchanged(answers: Answers, plan: Plan, results: Sequence[Result], now: dat
         return answers
     if (other := _without_addition(answers, plan, refused, results)) is not None:
         return other
-    before = answers.refused_change
-    tries = before.tries + 1 if before is not None and before.generation == plan.generation else 1
-    found = RefusedChange(_why_unchanged(plan, refused), plan.generation, now, tries)
+    is_growth = plan.notice is not None and plan.notice.reason is EndReason.GROWN
+    reason = EventReason.RESIZE_REFUSED if is_growth else EventReason.MOVE_REFUSED
+    before, words = answers.refused_change, _why_unchanged(plan, refused)
+    is_again = before is not None and (before.reason, before.generation) == (reason, plan.generation)
+    tries = before.tries + 1 if before is not None and is_again else 1
+    is_told = before is not None and is_again and before.is_told
+    found = RefusedChange(reason, words, plan.generation, now, tries, is_told)
     if isinstance(refused, ChildRefused):  # it was none of what we add
         answers = replace(answers, sidecar_refused=False, ipc_lock_refused=False)
     return replace(answers, refused_change=found)

@@ -9,7 +9,7 @@ smaller one ends. Nobody goes for it.
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from closeknit.api.names import ConditionType, EndReason
+from closeknit.api.names import ConditionType, EndReason, EventReason
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import RoomToGrow, TrainingJobStatus
 from closeknit.cluster.booking.booking import Booking
@@ -28,12 +28,10 @@ from closeknit.scheduling.preemption.made_room import placed
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.expected_ends import end_terms
-from closeknit.scheduling.victims.victim import gone
+from closeknit.scheduling.victims.victim import RESTART_COSTS, gone
 
 HOUR = timedelta(hours=1)
 MOST_AN_HOUR = 2
-# What a restart costs: Pods that end with their grace period of 30 s, new ones, and a checkpoint that is read.
-RESTART_COSTS = timedelta(minutes=2)
 NO_ROOM = 0
 
 
@@ -120,6 +118,8 @@ def _refused(case: Case, told: RoomToGrow) -> str | None:
     """Why the API server has refused its growth, where its status does not say so yet."""
     refused = case.answers.refused_change
     if refused is None or refused.generation != case.job.metadata.generation:
+        return None
+    if refused.reason is not EventReason.RESIZE_REFUSED:
         return None
     return None if told.refused == stated(refused.message) else refused.message
 
