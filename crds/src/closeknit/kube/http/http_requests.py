@@ -117,6 +117,22 @@ class Requests:
         except OSError as error:
             raise _unavailable(error) from error
 
+    @asynccontextmanager
+    async def websocket(
+        self, path: str, query: Query, protocol: str
+    ) -> "AsyncGenerator[aiohttp.ClientWebSocketResponse, None]":
+        """A WebSocket to this path. Raises ApiError where there is none."""
+        from closeknit.kube.http.http_session import RefusedUpgrade  # noqa: PLC0415 -- as in `_opened`
+
+        try:
+            async with self._opened().websocket(_target(path, query), await self._said({}), protocol) as found:
+                yield found
+        except RefusedUpgrade as error:
+            self._is_unauthorized = error.status == HTTPStatus.UNAUTHORIZED
+            raise error_from_status(error.status, b"") from error
+        except OSError as error:
+            raise _unavailable(error) from error
+
     def _opened(self) -> "HttpSession":
         from closeknit.kube.http.http_session import HttpSession  # noqa: PLC0415 -- who never needs it is spared its memory
 

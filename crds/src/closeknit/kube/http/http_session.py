@@ -2,6 +2,7 @@
 takes 12 MB, and an agent without a proxy sends none.
 """
 
+import asyncio
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Mapping
@@ -16,6 +17,14 @@ READ_BUFFER_BYTES = 2**21  # one object of a watch may have 1.5 MiB
 # As Go's default, which kubectl has, but for the number: its nine probes take 2.5 minutes. A dead peer is known after
 # 15 + 15 * 3 = 60 s. Proxies answer for themselves: a reader bounds silence besides.
 KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}
+
+
+class RefusedUpgrade(Exception):  # noqa: N818 -- a fact about an answer
+    """The server answers a WebSocket's request by this status."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(str(status))
+        self.status = status
 
 
 class HttpSession:
@@ -73,6 +82,32 @@ class HttpSession:
                 _hang_up(response)
         except aiohttp.ClientError as error:
             raise _lost(error) from error
+
+    @asynccontextmanager
+    async def websocket(
+        self, target: str, headers: Mapping[str, str], protocol: str
+    ) -> AsyncGenerator[aiohttp.ClientWebSocketResponse, None]:
+        """A WebSocket of this subprotocol. Raises RefusedUpgrade where the answer is another one."""
+        try:
+            async with asyncio.timeout(2 * self._connect_timeout_s):
+                socket_ = await self._session.ws_connect(
+                    f"{self._host}{target}",
+                    headers=headers,
+                    protocols=(protocol,),
+                    proxy=self._proxy,
+                    server_hostname=self._server_name,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
+                )
+        except aiohttp.WSServerHandshakeError as error:
+            raise RefusedUpgrade(error.status) from error
+        except aiohttp.ClientError as error:
+            raise _lost(error) from error
+        try:
+            yield socket_
+        except aiohttp.ClientError as error:
+            raise _lost(error) from error
+        finally:
+            await socket_.close()
 
     async def _sent(
         self,
