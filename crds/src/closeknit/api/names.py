@@ -131,13 +131,15 @@ class TopologyConditionType(StrEnum):
 
     READY = "Ready"
     AGENTS_REPORT = "AgentsReport"
+    GPUS_OFFERED = "GPUsOffered"
 
 
 class TopologyReason(StrEnum):
-    """Reasons of the conditions of a ClusterTopology: True by the first two, else False."""
+    """Reasons of the conditions of a ClusterTopology: True by the first three, else False."""
 
     IN_USE = "InUse"
     ALL_REPORT = "AllReport"
+    ALL_OFFERED = "AllOffered"
     NOT_USED = "NotUsed"
     UNKNOWN_LABEL = "UnknownLabel"
     LEVELS_REVERSED = "LevelsReversed"
@@ -145,6 +147,7 @@ class TopologyReason(StrEnum):
     UNKNOWN_RESOURCE = "UnknownResource"
     EMPTY_TRAFFIC_CLASS = "EmptyTrafficClass"
     AGENTS_SILENT = "AgentsSilent"
+    NOT_OFFERED = "NotOffered"
 
 
 class GpuReason(StrEnum):
@@ -183,6 +186,7 @@ class PendingReason(StrEnum):
     """Why a job waits: the closed list of status.pending.reason."""
 
     INSUFFICIENT_GPUS = "InsufficientGPUs"
+    GPUS_NOT_OFFERED = "GPUsNotOffered"  # by no device plugin, and not by DRA
     INSUFFICIENT_RESOURCES = "InsufficientResources"
     NODES_LOST = "NodesLost"  # it holds the rest of its nodes meanwhile
     MOVE_PENDING = "MovePending"  # jobs that allow it move elsewhere for it; it holds what they leave

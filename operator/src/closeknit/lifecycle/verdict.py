@@ -143,7 +143,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Room that is kept for the first job that waits for some: whoever comes after it may not delay it."""
+    """Room that is kept for the first job that waits for some: a later job may not delay it."""
 
     job: JobKey
     at: datetime | None

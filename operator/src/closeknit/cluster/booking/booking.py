@@ -130,7 +130,7 @@ class Booking:
 
 def gpu_digest(uuids: Sequence[str]) -> str:
     """Tells whether GPUs are the same in the same order: 40 bits, for indexes that a node gives to others after a
-    restart, and not for whoever wants two alike. Empty where one is unknown."""
+    restart, and not against somebody who looks for two alike. Empty where one is unknown."""
     return sha256(",".join(uuids).encode()).hexdigest()[:10] if uuids and all(uuids) else ""
 
 

@@ -34,6 +34,7 @@ NEVER = "Never"
 _FOR_NODES = frozenset(
     {
         PendingReason.INSUFFICIENT_GPUS,
+        PendingReason.GPUS_NOT_OFFERED,  # a node that has just come is so until its device plugin runs
         PendingReason.INSUFFICIENT_RESOURCES,
         PendingReason.NO_NVLINK_ISLAND,
         PendingReason.NO_DOMAIN,

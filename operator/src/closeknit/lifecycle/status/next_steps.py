@@ -1,6 +1,6 @@
 """The one thing to do about each reason: closed tables. A new reason needs its row here, and a test checks that.
 
-Every step is an imperative for whoever owns the job. `{job}` stands for its name and the namespace option.
+Every step is an imperative for the owner of the job. `{job}` stands for its name and the namespace option.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,10 @@ NEAREST = "NearestChange"
 WAITING: Mapping[str, str] = {
     PendingReason.INSUFFICIENT_GPUS: "wait for GPUs to become free (`closeknit status` shows how many are), or ask "
     "for fewer",
+    PendingReason.GPUS_NOT_OFFERED: "have an administrator set up the GPUs for Pods, by a device plugin or by DRA: "
+    "`kubectl get clustertopology default -o yaml` names the nodes (GPUsOffered)",
     PendingReason.INSUFFICIENT_RESOURCES: "ask for less of it in each Pod, or wait until other Pods leave those nodes",
-    PendingReason.NODES_LOST: "wait: it takes the first nodes like its own that become free, and begins anew "
+    PendingReason.NODES_LOST: "wait: it takes the first nodes like its own that become free, and begins again "
     "after ten minutes",
     PendingReason.NO_NVLINK_ISLAND: "ask for a smaller group (tensor, context), or let it leave the island "
     "(topology.nvlink)",

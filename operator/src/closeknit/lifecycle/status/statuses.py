@@ -90,7 +90,7 @@ class Following(Enum):
     IN_PLACE = "in the Pods that it has"
     WITH_OTHERS = "in the Pods that it has, with new ones on other nodes"
     ON_ITS_GPUS = "with the GPUs that it has"
-    ANEW = "wherever it is placed then"
+    AGAIN = "wherever it is placed then"
 
 
 _STAYS = frozenset({Following.IN_PLACE, Following.WITH_OTHERS})
@@ -329,7 +329,7 @@ def restarting(
             charged=facts.charges is not None,
             unfit=unfit,
             facts=facts,
-            follows=Following.ON_ITS_GPUS if is_whole else Following.ANEW,
+            follows=Following.ON_ITS_GPUS if is_whole else Following.AGAIN,
         ),
         **({} if facts.charges is None else {"charges": [timestamp(each) for each in facts.charges]}),
     )

@@ -77,7 +77,7 @@ class Rejection:
     message: str
     of: Refusing
     manifest: Manifest | None  # what was refused, a Pod without its spec; None where it was the gang as a whole
-    generation: int  # of the job then; another one is asked about anew
+    generation: int  # of the job then; another one is asked about again
     attempt: int
     at: datetime
     tries: int  # rejections in a row, this one included
@@ -396,7 +396,7 @@ def _rejected(answers: Answers, plan: Plan, refused: _Refusal, now: datetime) ->
     manifest = refused.manifest if isinstance(refused, ChildRefused | Exists) else None
     of = Refusing.PROBE if isinstance(refused, ChildRefused | Exists) and refused.is_probe else Refusing.CHILD
     tries = answers.rejections + 1
-    if manifest is not None and manifest["kind"] == "Pod":  # it is made anew to be asked for, and waits for long
+    if manifest is not None and manifest["kind"] == "Pod":  # it is made again to be asked for, and waits for long
         manifest = {name: value for name, value in manifest.items() if name != "spec"}
     rejection = Rejection(reason, message, of, manifest, plan.generation, plan.attempt, now, tries)
     answers = replace(answers, rejection=rejection, rejections=tries)

@@ -84,10 +84,11 @@ def _is_for_room(refusal: Refusal) -> bool:
 
 
 def _ready_at(case: Case, now: datetime) -> datetime | None:
-    """From when on it starts with fewer; None where it is not told yet that it waits. What it waits for Kueue does not
-    count."""
+    """From when on it starts with fewer; None where it is not told yet that it waits for room, or that its Pods were
+    refused: after that pause it goes on where it was. What it waits for Kueue does not count."""
     pending = case.job.status.pending
-    if pending is None or not traits(pending.reason).is_for_room:
+    known = traits(None if pending is None else pending.reason)
+    if pending is None or not (known.is_for_room or known.first_pause_s):
         return None
     ready = moment(pending.queued_since or pending.since) + WAITS_FOR_ALL
     admitted = None if case.workload is None else case.workload.condition("Admitted")
