@@ -1,4 +1,4 @@
-"""A login that is refused is read anew from where it came: a file changes, and nobody says so."""
+"""A login that is refused is read again from where it came: a file changes, and nobody says so."""
 
 import asyncio
 import json

@@ -123,7 +123,7 @@ class MapPages:
             self._feed.leave()
             self._streams[viewer.key] -= 1
             self._users[viewer.user] -= 1
-            self._streams += Counter()  # forgets whoever has none left
+            self._streams += Counter()  # forgets those that have none left
             self._users += Counter()
 
 
