@@ -18,11 +18,11 @@ from closeknit.lifecycle.verdict import Await, Book, Hold, Keep, Reserve, Verdic
 from closeknit.lifecycle.writes.plan import Plan
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.decision import Decision, decide
-from closeknit.scheduling.memo import backfill
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.policy import crowd
 from closeknit.scheduling.policy.crowd import CROWD
 from closeknit.scheduling.policy.probation import Probation
+from closeknit.scheduling.reservation import reserve
 from scenarios.fleets import GROUP, Fleet, Followed, job_of, spec_by, varied
 from scenarios.manifests import (
     claiming,
@@ -66,7 +66,7 @@ def essence(values: Iterable[object]) -> list[str]:
 
 
 def essence_on_trial(verdicts: Iterable[Verdict]) -> list[str]:
-    """What is decided while GPUs are on trial: those who wait are not told why anew, and may keep an older word."""
+    """What is decided while GPUs are on trial: those who wait are not told why again, and may keep an older word."""
     return ["Wait" if isinstance(verdict, Wait) else str(verdict) for verdict in verdicts]
 
 
@@ -528,7 +528,7 @@ def test_with_a_memory_the_same_is_decided_on_a_fleet_of_every_kind(seed: int) -
 def test_with_a_memory_the_same_is_decided_behind_a_reservation(
     seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backfill, "AGED", timedelta(minutes=10))
+    monkeypatch.setattr(reserve, "AGED", timedelta(minutes=10))
     seen: set[str] = set()
     for seed in seeds:
         life = OfQueue(seed)

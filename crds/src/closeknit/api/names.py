@@ -189,6 +189,7 @@ class PendingReason(StrEnum):
     GPUS_NOT_OFFERED = "GPUsNotOffered"  # by no device plugin, and not by DRA
     INSUFFICIENT_RESOURCES = "InsufficientResources"
     NODES_LOST = "NodesLost"  # it holds the rest of its nodes meanwhile
+    MOVE_PENDING = "MovePending"  # jobs that allow it move elsewhere for it; it holds what they leave
     PREEMPTION_PENDING = "PreemptionPending"  # it holds what jobs of lower priority leave, until their Pods are gone
     NO_NVLINK_ISLAND = "NoNVLinkIsland"
     NO_DOMAIN = "NoDomain"
@@ -239,6 +240,7 @@ class EndReason(StrEnum):
     EVICTED_BY_KUEUE = "EvictedByKueue"
     SHRUNK = "Shrunk"
     GROWN = "Grown"
+    MOVED = "Moved"
     NODE_LOST = "NodeLost"
     GPU_LOST = "GPULost"
     GPU_UNHEALTHY = "GPUUnhealthy"
@@ -301,6 +303,8 @@ class EventReason(StrEnum):
     NOT_STARTING = "NotStarting"
     PODS_NOT_READY = "PodsNotReady"
     RESTARTED = "Restarted"
+    RESIZE_REFUSED = "ResizeRefused"
+    MOVE_REFUSED = "MoveRefused"
     HANGS = "Hangs"
     LEMON = "Lemon"
 
@@ -316,6 +320,7 @@ class EventAction(StrEnum):
     SUSPEND = "Suspend"
     PREEMPT = "Preempt"
     RESIZE = "Resize"
+    MOVE = "Move"
     FINISH = "Finish"
     EXCLUDE = "Exclude"
 

@@ -8,7 +8,7 @@ import pytest
 from closeknit.api.nodetopology import NodeTopologySpec
 from closeknit.api.trainingjob_status import State
 from closeknit.lifecycle.status.conditions import timestamp
-from closeknit.scheduling.memo.backfill import AGED
+from closeknit.scheduling.reservation.reserve import AGED
 from scenarios.machines import hgx_h200, pcie_only
 from scenarios.manifests import node, node_topology, resource_claim, resource_slice, training_job
 from scenarios.stories import booked_nodes, disruption, unschedulable

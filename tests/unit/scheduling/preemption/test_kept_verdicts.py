@@ -8,7 +8,8 @@ import pytest
 
 from closeknit.api.names import JobKey
 from closeknit.scheduling.decision import Decision
-from closeknit.scheduling.memo import backfill, telling
+from closeknit.scheduling.memo import telling
+from closeknit.scheduling.reservation import reserve
 from scenarios.manifests import priority_class
 from unit.scheduling.test_incremental import Life, OfQueue
 
@@ -114,7 +115,7 @@ class Unruly(OfQueue):
 def test_memory_alters_no_verdict_where_classes_change_and_writes_end(
     seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backfill, "AGED", timedelta(minutes=10))
+    monkeypatch.setattr(reserve, "AGED", timedelta(minutes=10))
     for rate in ("CHANGED_WRITES", "CHANGED_WRITES_OF_ONE"):  # who remembers what it wrote writes less
         monkeypatch.setattr(telling, rate, 1000)
     seen: set[str] = set()

@@ -15,6 +15,7 @@ from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.memo import backfill
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.queue import entries
+from closeknit.scheduling.reservation import reserve
 from closeknit.scheduling.schedule import schedule
 from closeknit.simulation.operated import Operated
 from closeknit.simulation.replay import replay
@@ -77,7 +78,7 @@ def stream(draw: st.DrawFn) -> list[Submission]:
 
 
 def _age_soon(patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(backfill, "AGED", timedelta(seconds=AGED_S))
+    patched.setattr(reserve, "AGED", timedelta(seconds=AGED_S))
     patched.setattr(entries, "SILENT_BACK", timedelta(seconds=AGED_S))
 
 

@@ -39,6 +39,7 @@ PENDING: Mapping[PendingReason, Trait] = MappingProxyType(
         PendingReason.GPUS_NOT_OFFERED: _ROOM._replace(ends_by_others=True),
         PendingReason.INSUFFICIENT_RESOURCES: _ROOM,
         PendingReason.NODES_LOST: _ROOM._replace(ends_by_others=True, stays_told=True),
+        PendingReason.MOVE_PENDING: Trait(ends_by_others=True, stays_told=True),
         PendingReason.PREEMPTION_PENDING: Trait(ends_by_others=True, stays_told=True),
         PendingReason.NO_NVLINK_ISLAND: _ROOM,
         PendingReason.NO_DOMAIN: _ROOM,

@@ -35,8 +35,8 @@ STANDS_BACK = 3
 # Of half a day to eight days there: with less the long jobs keep the short ones waiting whenever the queue is
 # longer than that, and with more the longest wait exceeds 1.2 times that of a queue by age.
 MOST_BACK = timedelta(days=4)
-# As one that declares four hours. Once it has waited as long, whoever comes later stands behind it, and room is kept
-# for it whatever others declare (memo/backfill.py).
+# As one that declares four hours. Once it has waited as long, each later job stands behind it, and room is kept
+# for it whatever others declare (reservation/reserve.py).
 SILENT_BACK = timedelta(hours=12)
 NOT_ASKED = Wait(Refusal(WaitCause.NOT_ASKED))
 UNREAD = Wait(Refusal(WaitCause.NOT_ASKED))

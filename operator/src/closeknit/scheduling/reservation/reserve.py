@@ -1,0 +1,79 @@
+"""For whom room is kept, by which ends, and what the reservation says.
+
+The first job in queue order that does not fit gets a reservation: the earliest moment at which it fits, and where, by
+the ends that running jobs declare. A job for which no moment can be said is
+passed by all, until it has waited long: then room is kept for it where the fewest jobs have to end, those that began
+first before others. So it is, too, where a moment was said for a job that has waited long, and one that passed it runs
+longer than it declared: nobody who comes later moves that room.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+
+from closeknit.api.names import JobKey
+from closeknit.api.objects import TrainingJob
+from closeknit.cluster.cluster import Cluster
+from closeknit.lifecycle.status.conditions import moment
+from closeknit.lifecycle.status.pending import traits
+from closeknit.lifecycle.verdict import Refusal, Reservation, WaitCause
+from closeknit.scheduling.reservation.earliest import EarliestFit
+from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, JobTerms, begun, silent_jobs
+
+# A day's queue is usual where GPUs are short, and half a day is worth idle GPUs to a gang that small jobs pass: from
+# then on it waits as long as the jobs on its GPUs run, and no longer.
+AGED = timedelta(hours=12)
+
+
+def waits_for_room(refusal: Refusal) -> bool:
+    """Whether a job is refused for want of room, and not of patience."""
+    return refusal.cause is WaitCause.NO_FIT and traits(refusal.reason).is_for_room and not refusal.ends
+
+
+def aged_at(job: TrainingJob) -> datetime | None:
+    """When a job will have waited long; None where it is not known since when it waits."""
+    pending = job.status.pending
+    return None if pending is None else moment(pending.queued_since or pending.since) + AGED
+
+
+def ends_that_count(
+    job: TrainingJob, cluster: Cluster, ends: tuple[ExpectedEnd, ...], terms: JobTerms, now: datetime
+) -> tuple[ExpectedEnd, ...]:
+    """The ends by which room is searched for a job. Declarations count for nothing for one that has waited long, where
+    a job that got its GPUs meanwhile runs longer than it declared: such ends move its room to and fro between domains,
+    so that it comes free in none."""
+    aged = aged_at(job)
+    if aged is None or aged > now:
+        return ends
+    is_misled = any(end.is_late and begun(cluster.jobs[end.job], now) >= aged - AGED for end in ends)
+    return tuple(end for end in ends if terms.by_job[end.job].is_forced(end)) if is_misled else ends
+
+
+def in_turn(
+    cluster: Cluster, ends: Sequence[ExpectedEnd], now: datetime, *, is_aged: bool
+) -> Sequence[Sequence[JobKey]]:
+    """The jobs whose GPUs are taken for free one moment after the other: for a job that has waited long, also those
+    that do not say when they end."""
+    order: list[Sequence[JobKey]] = [[end.job for end in same] for _, same in groupby(ends, key=lambda end: end.at)]
+    if is_aged:
+        order += [[job] for job in silent_jobs(cluster, now, tuple(ends))]
+    return order
+
+
+def reservation_of(job: JobKey, cluster: Cluster, ends: Sequence[ExpectedEnd], found: EarliestFit) -> Reservation:
+    """The reservation of a job that fits once some in `cluster` have ended."""
+    by_job = {end.job: end for end in ends}
+    nodes = {share.node for share in found.placement.shares}
+    awaits = tuple(each for each in found.ended if _is_on(each, nodes, cluster)) or found.ended[-1:]
+    dated = [by_job.get(each) for each in found.ended]
+    at = None if None in dated else max(end.at for end in dated if end is not None)
+    late = tuple(each for each in awaits if each in by_job and by_job[each].is_late)
+    return Reservation(job, at, found.placement, awaits, late)
+
+
+def _is_on(job: JobKey, nodes: set[str], cluster: Cluster) -> bool:
+    """Whether a job holds something of these nodes, by its booking or by Pods that are left."""
+    booking = cluster.booking_of(job)
+    if booking is not None:
+        return any(share.node in nodes for share in booking.shares)
+    return any(pod.place in nodes for pod in cluster.pods_of(job) if pod.is_live)
