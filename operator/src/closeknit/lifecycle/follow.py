@@ -38,8 +38,8 @@ from closeknit.lifecycle.verdict import (
     Grow,
     Hold,
     Keep,
-    Move,
     Refusal,
+    Relocate,
     Reservation,
     Reserve,
     Shrink,
@@ -81,7 +81,7 @@ def follow(
             plan = grow(Attempt(subject, held), placement)
         case Shrink(held, placement, by):
             plan = shrink(Attempt(subject, held), placement, by)
-        case Move(held, placement, by, gpus):
+        case Relocate(held, placement, by, gpus):
             plan = move(Attempt(subject, held), placement, by, gpus)
         case Reserve(refusal, reservation):
             plan = _wait(subject, refusal, reservation)
