@@ -120,7 +120,7 @@ class AsyncClient(JobMaker):
             raise ValueError(f"until is {until!r}; allowed: {', '.join(REACHED)}")
         check_name(name)
         if timeout_s is not None:
-            check_number(timeout_s, "timeout_s", (int, float), least=float("-inf"))
+            check_number(timeout_s, "timeout_s", is_whole=False, least=float("-inf"))
         waiting: JobWait | None = None
         try:
             async with asyncio.timeout(timeout_s) as limit, self._reached() as api:

@@ -20,11 +20,11 @@ def check_name(name: Any, what: str = "the name of a TrainingJob") -> None:
         raise ClientError(printable(f"{_shown(name)} is not {what}: that has lower-case letters, digits, - and ."))
 
 
-def check_number(value: Any, what: str, kinds: tuple[type, ...] = (int,), least: float = 0) -> None:
+def check_number(value: Any, what: str, *, is_whole: bool = True, least: float = 0) -> None:
     """Raises ClientError."""
-    wanted = "a whole number" if kinds == (int,) else "a number"
-    if not isinstance(value, kinds) or isinstance(value, bool) or isnan(value):
-        raise ClientError(printable(f"{what}={_shown(value)}: it is {wanted}"))
+    is_number = isinstance(value, int if is_whole else int | float) and not isinstance(value, bool)
+    if not is_number or isnan(value):
+        raise ClientError(printable(f"{what}={_shown(value)}: it is {'a whole number' if is_whole else 'a number'}"))
     if value < least:
         raise ClientError(f"{what}={value}: it is {least:g} or more")
 
