@@ -38,8 +38,8 @@ from closeknit.lifecycle.verdict import (
     Grow,
     Hold,
     Keep,
-    Move,
     Refusal,
+    Relocate,
     Reservation,
     Reserve,
     Shrink,
@@ -81,7 +81,7 @@ def follow(
             plan = grow(Attempt(subject, held), placement)
         case Shrink(held, placement, by):
             plan = shrink(Attempt(subject, held), placement, by)
-        case Move(held, placement, by, gpus):
+        case Relocate(held, placement, by, gpus):
             plan = move(Attempt(subject, held), placement, by, gpus)
         case Reserve(refusal, reservation):
             plan = _wait(subject, refusal, reservation)
@@ -119,10 +119,11 @@ def _keep(subject: Subject, verdict: Keep, *, is_late: bool) -> Plan:
         return replace(plan, notice=told)
     if verdict.room is None:
         return plan
-    status, told = statuses.roomy(job, subject.now, verdict.room, verdict.refused), None
-    if verdict.refused is not None:
-        words = f"it goes on with {held.gpus} of its {count(job.spec.gpus, 'GPU')}: {verdict.refused}"
-        told = subject.notice(EventReason.RESIZE_REFUSED, words, action=EventAction.RESIZE, warning=True)
+    status = statuses.roomy(job, subject.now, verdict.room, verdict.refused)
+    if verdict.refused is None:
+        return subject.plan(status, wake_after_s=plan.wake_after_s)
+    words = f"it goes on with {held.gpus} of its {count(job.spec.gpus, 'GPU')}: {verdict.refused}"
+    told = subject.notice(EventReason.RESIZE_REFUSED, words, action=EventAction.RESIZE, warning=True)
     return subject.plan(status, notice=told, wake_after_s=plan.wake_after_s)
 
 

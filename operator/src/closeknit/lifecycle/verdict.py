@@ -124,7 +124,7 @@ class Shrink:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Relocate:
     """It goes on with other GPUs, as many: its attempt ends, so that a gang has room that waits."""
 
     booking: Booking
@@ -162,5 +162,5 @@ class Reserve(Wait):
     reservation: Reservation
 
 
-Verdict = Keep | Book | Hold | Await | Evict | EvictByKueue | Grow | Shrink | Move | Wait | Reserve
+Verdict = Keep | Book | Hold | Await | Evict | EvictByKueue | Grow | Shrink | Relocate | Wait | Reserve
 """What `schedule` says of a job, and `follow` brings its objects to."""

@@ -17,6 +17,7 @@ OF_THE_USER = {
     EndReason.EVICTED_BY_KUEUE,  # of a queue
     EndReason.SHRUNK,
     EndReason.GROWN,
+    EndReason.MOVED,
 }
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import PendingReason
+from closeknit.api.names import EventReason, PendingReason
 from closeknit.api.trainingjob_status import State
 from closeknit.lifecycle.writes.plan import Plan
 from scenarios.manifests import priority_class, training_job
@@ -107,7 +107,7 @@ def test_it_stays_while_it_would_do_more_again_than_the_gang_has_lost() -> None:
     """It has run with 4 GPUs for an hour when the gang of 8 comes: that has lost as much after half an hour."""
     story = Story(*(each for number in (1, 2) for each in plugin_node(f"gpu-{number}")))
     for name in ("x", "y", "z"):
-        story.add(job(name, **({"defragment": "Planned"} if name == "z" else {})))
+        story.add(job(name, defragment="Planned" if name == "z" else "Never"))
         begin(story)
     finish(story, "x")
     begin(story)
@@ -163,7 +163,7 @@ def test_where_the_api_server_refuses_it_elsewhere_it_stays_and_the_gang_gives_b
     pending = story.status("big").pending
     assert pending is not None
     assert (pending.reason, nodes(story, "big")) == (PendingReason.INSUFFICIENT_GPUS, [])
-    assert [each.reason for each in story.notices].count("MoveRefused") == 1
+    assert [each.reason for each in story.notices].count(EventReason.MOVE_REFUSED) == 1
 
 
 def test_where_the_api_server_refuses_the_gang_nobody_moves() -> None:

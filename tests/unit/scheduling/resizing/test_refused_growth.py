@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from closeknit.api.names import EventReason
 from closeknit.api.trainingjob_status import State
 from closeknit.cluster.objects.quota import Quota
 from scenarios.manifests import cluster_topology
@@ -94,7 +95,7 @@ def test_it_is_tried_rarely_and_told_once() -> None:
         tries.append(sum(1 for each in story.tried if each == "Pod train-a2-worker-00000"))
         story.pass_time(10 * MINUTE)
     assert 3 <= tries[-1] <= 3 * 6  # in three hours; with IPC_LOCK, with the sidecar, and without
-    assert [each.reason for each in story.notices].count("ResizeRefused") == 1
+    assert [each.reason for each in story.notices].count(EventReason.RESIZE_REFUSED) == 1
     assert goes_on(story)
     story.forbidden.clear()
     story.pass_time(HOUR)

@@ -41,7 +41,8 @@ WAITS_FOR_ITSELF = timedelta(minutes=5)
 AGAIN = timedelta(minutes=1)  # what the gang has lost by waiting grows, and so does what others have to do again
 IN_VAIN_FOR = timedelta(minutes=10)  # somebody was to move, and has not: why, may last
 MOST_TOGETHER = 2  # that move for one gang
-MOST_TRIED = 8  # jobs of which one or two may move: 36 choices
+MOST_TRIED = 5  # jobs of which one or two may move: 15 choices, of a few milliseconds each on thousands of nodes
+SOON = timedelta(seconds=1)  # another job was searched for in this decision
 
 
 def or_by_moves(policy: Policy) -> Policy:
@@ -56,18 +57,21 @@ def or_by_moves(policy: Policy) -> Policy:
 
 def _by_moves(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome:
     """The outcome by which others move; the same one where nobody does."""
-    priority = room.cluster.priority(case.job)
-    there = [each for each in walk.movers.there if each.priority <= priority][:MOST_TRIED]
-    if not there or outcome.shape is None or not _is_for_room(outcome):
+    if not walk.movers.are_any or outcome.shape is None or not _is_for_room(outcome):
         return outcome
     since = _waits_since(case, walk.now)
     if since is None:  # it is told first that it waits, and for what
         return outcome
     ready = max(since + WAITS_FOR_ITSELF, walk.now + AGAIN if walk.now >= since + WAITS_FOR_ITSELF else since)
     outcome.until = min(ready, outcome.until or ready)
-    if walk.now < since + WAITS_FOR_ITSELF or not _may_be_tried(case, walk):
+    asked, priority = replace(outcome.shape.request, patient_level=None), room.cluster.priority(case.job)
+    there = [each for each in walk.movers.there if each.priority <= priority][:MOST_TRIED]
+    is_early = walk.now < since + WAITS_FOR_ITSELF
+    if is_early or not there or not _has_room_in_all(asked, room.cluster) or not _may_be_tried(case, walk):
         return outcome
-    asked = replace(outcome.shape.request, patient_level=None)
+    if not walk.movers.take_search() or not walk.questions.take_more(case.place):
+        outcome.until = walk.now + SOON
+        return outcome
     made = _found(case, asked, there, room, walk, since)
     if made is None or cannot_be_made(case, made.placement, outcome.shape, outcome.until, room) is not None:
         return outcome
@@ -110,9 +114,14 @@ def _may_be_tried(case: Case, walk: Walk) -> bool:
     if made_at is not None and is_between(made_at, walk.now, made_at + IN_VAIN_FOR):
         return False
     is_trial = walk.probation.may_be_refused(case.job, case.answers)
-    if walk.probation.refusal(case.job, case.answers, is_trial=is_trial) is not None:
-        return False
-    return walk.movers.take_search() and walk.questions.take_more(case.place)
+    return walk.probation.refusal(case.job, case.answers, is_trial=is_trial) is None
+
+
+def _has_room_in_all(asked: Request, cluster: Cluster) -> bool:
+    """Whether as many GPUs are free as the gang asks for, wherever they lie: who moves takes as many as it leaves."""
+    if asked.mig is not None or asked.allow_shared:
+        return True  # which are no whole GPUs
+    return sum(view.free_gpus for view in cluster.nodes.values() if view.exclusion is None) >= asked.gpus
 
 
 def _found(

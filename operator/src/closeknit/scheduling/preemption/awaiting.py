@@ -13,7 +13,7 @@ from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.status.conditions import moment
 from closeknit.lifecycle.status.pauses import is_between, over_at
 from closeknit.lifecycle.swap.kept_shares import fitness
-from closeknit.lifecycle.verdict import Await, Book, Evict, Move, Refusal, Shrink, Wait, WaitCause
+from closeknit.lifecycle.verdict import Await, Book, Evict, Refusal, Relocate, Shrink, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import NOTHING
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
@@ -167,7 +167,7 @@ def _moved(case: Case, held: Booking, by: JobKey, room: Room, without: Cluster, 
         return None
     both = room.cluster.with_job(holding_both(case.job, found, held))
     walk.movers.moving.add(case.key)
-    return Outcome(Move(held, found, by, waiting.gpus), is_settled=False, room=room.less(both))
+    return Outcome(Relocate(held, found, by, waiting.gpus), is_settled=False, room=room.less(both))
 
 
 def _is_awaited(awaited: AwaitedAttempt, by: JobKey, cluster: Cluster) -> bool:

@@ -39,6 +39,12 @@ class Movers:
         self._planned = 0
 
     @cached_property
+    def are_any(self) -> bool:
+        """Whether a job that holds GPUs allows to be moved, now or later."""
+        jobs = self._cluster.jobs.values()
+        return any(job.spec.defragment is Defragment.PLANNED and job.status.placement is not None for job in jobs)
+
+    @cached_property
     def there(self) -> Sequence[Victim]:
         """Jobs that may move now, those first that lose least."""
         found: list[Victim] = []
@@ -61,7 +67,12 @@ class Movers:
 
     def left(self) -> int:
         """How many jobs may still move within this hour: those that are to move count with those that have."""
-        to_come = sum(each.moves for awaited in self._cluster.awaiting.values() for each in awaited)
+        to_come = sum(
+            each.moves and held is not None and held.attempt == each.attempt
+            for awaited in self._cluster.awaiting.values()
+            for each in awaited
+            for held in [self._cluster.booking_of(each.job)]
+        )
         return MOST_MOVES_AN_HOUR - to_come - self._planned - self._moved
 
     @cached_property
