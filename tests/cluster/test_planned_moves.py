@@ -1,5 +1,5 @@
 """A job that allows it moves so that a gang that waits starts, on a real control plane, with the operator killed
-meanwhile; and a larger gang that a policy refuses does not end the smaller one."""
+meanwhile."""
 
 import itertools
 from collections.abc import Iterator
@@ -43,37 +43,6 @@ def ends(site: Bed, name: str) -> list[tuple[str, bool]]:
 
 def nodes(site: Bed, name: str) -> list[str]:
     return [each["name"] for each in site.job(name)["status"]["placement"]["nodes"]]
-
-
-def refuse(site: Bed, name: str, job: str) -> None:
-    """A policy of the site that came since: no further Pods of a job."""
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-    words = f"object.metadata.?labels['closeknit.dev/job'].orValue('') != '{job}'"
-    policy = {
-        "matchConstraints": {"resourceRules": [rule]},
-        "validations": [{"expression": words, "message": "no more Pods of this job"}],
-    }
-    group = "admissionregistration.k8s.io/v1"
-    binding = {"policyName": name, "validationActions": ["Deny"]}
-    selector = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": site.namespace}}}
-    site.cluster.apply(
-        {"apiVersion": group, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": policy},
-        {
-            "apiVersion": group,
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": name},
-            "spec": {**binding, "matchResources": selector},
-        },
-    )
-
-    def is_refused() -> bool:
-        labels = {"closeknit.dev/job": job}
-        pod = {"containers": [{"name": "trainer", "image": "registry.example/train:1"}]}
-        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "labels": labels}, "spec": pod}
-        found = site.cluster.try_apply({**body, "metadata": {**body["metadata"], "namespace": site.namespace}})
-        return not found
-
-    site.cluster.wait_for(is_refused, "the policy to hold")
 
 
 def has_waited(site: Bed, name: str) -> None:

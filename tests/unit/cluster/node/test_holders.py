@@ -240,10 +240,9 @@ def test_a_whole_gpu_that_shares_counters_with_its_mig_devices_is_whole_until_on
     def counters(index: int) -> dict[str, object]:
         return {"consumesCounters": [{"counterSet": f"gpu-{index}-counter-set", "counters": {}}]}
 
-    pool = {"count": 3, "generation": 1}
-    none = resource_slice(indexes=(), **pool)
-    whole = resource_slice(indexes=range(8), part=1, devices={index: counters(index) for index in range(8)}, **pool)
-    cut = resource_slice(indexes=range(8), part=2, **pool)
+    none = resource_slice(indexes=(), count=3)
+    whole = resource_slice(indexes=range(8), part=1, count=3, devices={index: counters(index) for index in range(8)})
+    cut = resource_slice(indexes=range(8), part=2, count=3)
     cut["spec"]["devices"] = [
         {
             "name": f"gpu-{index}-mig-1g18gb-0",

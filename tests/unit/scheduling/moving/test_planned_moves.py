@@ -62,22 +62,39 @@ def test_it_moves_where_a_gang_that_waits_starts_by_that(kind: Any, gang: str) -
     assert (ends(story, "z"), ends(story, "y")) == ([("Moved", False)], [])
     (told,) = [each for each in story.notices if each.reason == "Moved"]
     assert told.note == (
-        f"moves from gpu-2 to gpu-1, as spec.defragment: Planned allows, which gives team-b/{gang} room for its 8 GPUs; "
+        "moves from gpu-2 to gpu-1, as spec.defragment: Planned allows, which gives "
+        f"team-b/{gang} room for its 8 GPUs; "
         "it starts again in new Pods, and is not charged for this"
     )
 
 
-def test_the_gang_waits_for_it_and_holds_its_gpus_meanwhile() -> None:
+@pytest.mark.parametrize("gang", ["big", "zz-big"])
+def test_the_gang_holds_its_gpus_while_a_job_moves(gang: str) -> None:
+    story = scattered(waited=0, gang=gang, defragment="Planned")
+    story.pass_time(10 * MINUTE)
+    story.write_once()
+    pending = story.status(gang).pending
+    assert pending is not None
+    assert (pending.reason, nodes(story, gang)) == (PendingReason.MOVE_PENDING, ["gpu-2"])
+    assert pending.message == "team-b/z moves elsewhere, which gives it room; it starts once its Pods are gone"
+    story.add(job("zzz-thief", 4))  # it would fit where z was
+    for _ in range(3):
+        story.write_once()
+        assert nodes(story, gang) == ["gpu-2"]
+    begin(story)
+    assert (nodes(story, gang), story.status(gang).state) == (["gpu-2"], State.RUNNING)
+    assert nodes(story, "zzz-thief") == []
+
+
+def test_it_stays_if_another_job_gets_its_new_place_first() -> None:
     story = scattered(waited=0, defragment="Planned")
     story.pass_time(10 * MINUTE)
-    story.settle()
-    pending = story.status("big").pending
-    assert pending is not None
-    assert (pending.reason, nodes(story, "big")) == (PendingReason.MOVE_PENDING, ["gpu-2"])
-    assert pending.message == "team-b/z moves elsewhere, which gives it room; it starts once its Pods are gone"
-    story.add(job("thief", 4))  # it would fit where z was
+    story.add(job("zzz-quick", 4))
     begin(story)
-    assert (nodes(story, "big"), story.status("big").state, nodes(story, "thief")) == (["gpu-2"], State.RUNNING, [])
+    assert (ends(story, "z"), nodes(story, "z"), nodes(story, "zzz-quick")) == ([], ["gpu-2"], ["gpu-1"])
+    story.pass_time(MINUTE)
+    begin(story)
+    assert (ends(story, "z"), nodes(story, "big")) == ([], [])
 
 
 @pytest.mark.parametrize("defragment", ["Never", "OnRestart"])

@@ -110,7 +110,8 @@ class RefusedChange:
     @property
     def retry_at(self) -> datetime:
         """When to ask again: the pause doubles with each refusal in a row."""
-        return self.at + min(_LONGEST_CHANGE_PAUSE, _FIRST_CHANGE_PAUSE * 2 ** min(self.tries - 1, 16))
+        doublings: int = 2 ** min(self.tries - 1, 16)
+        return self.at + min(_LONGEST_CHANGE_PAUSE, _FIRST_CHANGE_PAUSE * doublings)
 
     def stands(self, generation: int, now: datetime) -> bool:
         """Whether the API server is not asked again yet, for a job of this generation."""

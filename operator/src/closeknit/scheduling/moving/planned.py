@@ -130,7 +130,7 @@ def _found(
         found = placed(case, asked, soon.after(tuple(leaving)).without(away.devices), walk)
         if found is None or not walk.backfill.makes_room_for(case.job, found):
             continue
-        if _go_on(case, found, some, room.cluster, walk):
+        if _can_go_on(case, found, some, room.cluster, walk):
             return MadeRoom(tuple(sorted(some, key=lambda victim: victim.key)), found)
     return None
 
@@ -142,8 +142,8 @@ def _choices(there: Sequence[Victim], most: int) -> Iterator[tuple[Victim, ...]]
     yield from sorted(found, key=lambda some: (_costs_gpu_s(some), len(some)))
 
 
-def _go_on(case: Case, found: Placement, some: Sequence[Victim], cluster: Cluster, walk: Walk) -> bool:
-    """Whether all of these can go on at once beside the gang, on what is free now."""
+def _can_go_on(case: Case, found: Placement, some: Sequence[Victim], cluster: Cluster, walk: Walk) -> bool:
+    """Whether all of these go on at once beside the gang, on what is free now."""
     free = cluster.after(tuple(each for victim in some for each in gone(cluster, victim.job)))
     beside = free.with_job(assumed(case.job, found))
     for victim in sorted(some, key=lambda victim: (-victim.booking.gpus, victim.key)):
