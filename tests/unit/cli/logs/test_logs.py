@@ -158,7 +158,7 @@ def test_who_follows_waits_for_the_pods_goes_on_through_restarts_and_ends_with_t
         async with serving(server.answer, tmp_path):
             reach = Reach(tmp_path / "kubeconfig", namespace="ml")
             task = asyncio.create_task(logs(LogsArguments("llama-70b", (), False, True, 10, reach)))
-            while server.looks < 3:  # the first two come before it is told that the job waits
+            while server.looks < 3:  # noqa: ASYNC110 - the first two come before it is told that the job waits
                 await asyncio.sleep(0.01)
             server.jobs["llama-70b"] = placed
             await asyncio.wait_for(task, 20)
