@@ -36,6 +36,8 @@ class Server:
     """Of each Pod: what each GET of its log gives, in their order; the last one again and again."""
     jobs: dict[str, Any] = field(default_factory=lambda: copy.deepcopy(JOBS))
     asked: list[str] = field(default_factory=list)
+    looks: int = 0
+    """How often a job was asked for."""
     after: Callable[["Server"], None] = lambda _: None
     """Called after each log."""
 
@@ -60,6 +62,7 @@ class Server:
             return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
         if parts[-1] == "trainingjobs":
             return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
+        self.looks += 1
         found = self.jobs.get(parts[-1])
         return web.json_response(found) if found else refused(404, "NotFound", "not found")
 
@@ -155,7 +158,8 @@ def test_who_follows_waits_for_the_pods_goes_on_through_restarts_and_ends_with_t
         async with serving(server.answer, tmp_path):
             reach = Reach(tmp_path / "kubeconfig", namespace="ml")
             task = asyncio.create_task(logs(LogsArguments("llama-70b", (), False, True, 10, reach)))
-            await asyncio.sleep(0.2)
+            while server.looks < 3:  # noqa: ASYNC110 - the first two come before it is told that the job waits
+                await asyncio.sleep(0.01)
             server.jobs["llama-70b"] = placed
             await asyncio.wait_for(task, 20)
 

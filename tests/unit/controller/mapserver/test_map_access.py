@@ -250,7 +250,7 @@ def test_a_slow_reader_keeps_no_stream_whose_token_is_revoked(takes_s: float) ->
     async def story() -> tuple[bytes, float]:
         world, clock = World(), asyncio.get_running_loop().time
         many = tuple(b'data: {"part":%d}\n\n' % number for number in range(4000))
-        world.feed.frames = lambda seen, veil: many if seen is None else ()  # type: ignore[method-assign]  # noqa: ARG005 - as the real one's
+        world.feed.frames = lambda seen, veil: many if seen is None else ()  # type: ignore[method-assign]  # noqa: ARG005
         answer = await world.ask()
         assert isinstance(answer, StreamedReply)
         await anext(answer.pieces)
