@@ -84,14 +84,14 @@ class Backfill:
         if not self.is_open or not waits_for_room(refusal):
             return
         ends, aged = self._ends(alone), aged_at(case.job)
-        moments = [end.at for end in ends[:1]] + [at for at in [aged] if at is not None and at > self._now]
+        moments = [end.soonest for end in ends] + [at for at in [aged] if at is not None and at > self._now]
         self.wake_at = min([*moments, *filter(None, [self.wake_at])], default=None)
         ends = ends_that_count(case.job, alone, ends, self.terms, self._now)
         search = self._search(shape, alone, ends, is_aged=aged is not None and aged <= self._now)
         self.searches.append(search)
         self.is_open = search.found is None and len(self.searches) < TRIED
         if search.found is not None:
-            kept = self._known(reservation_of(case.key, alone, ends, search.found))
+            kept = self._known(reservation_of(case.job, alone, ends, search.found))
             self._keep(ReservedRoom(kept, shape.request, search.found.cluster))
 
     def _ends(self, alone: Cluster) -> tuple[ExpectedEnd, ...]:
