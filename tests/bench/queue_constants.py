@@ -139,13 +139,13 @@ class Model:
 
     def _end_s(self, running: QueueJob, job: QueueJob, now_s: float) -> float:
         """When a running job is expected to end for one that waits (scheduling/reservation/expected_ends.py)."""
-        began_s, step_s = self._began_s[running], max(running.declared_s / STEPS, SHORT_S)
+        began_s, step_s = self._began_s[running], running.declared_s / STEPS
         soonest_s = expected_end_s(running, began_s, now_s)
         steps = self._constants.allowed
         latest_s = began_s + running.declared_s + steps * step_s
         found_s = (began_s + running.declared_s + step * step_s for step in range(steps + 1))
         at_s = next((each for each in found_s if each > now_s and 2 * (each - now_s) >= latest_s - now_s), soonest_s)
-        return min(at_s, max(soonest_s, self._told_s.get(job, at_s)))
+        return max(soonest_s, min(at_s, self._told_s.get(job, at_s)))
 
 
 def _p95(values: Sequence[float]) -> float:

@@ -60,8 +60,8 @@ class EndTerms(NamedTuple):
     job: TrainingJob
     declared: datetime | None = None
     """Its end as declared."""
-    step: timedelta = SHORTEST
-    """How much later it is expected to end where it is late, at first."""
+    eighth: timedelta = SHORTEST
+    """Of what it declares: how much later it is expected to end, at first."""
     due: datetime | None = None
     """When its deadline ends it."""
     is_leaving: bool = False
@@ -75,10 +75,10 @@ class EndTerms(NamedTuple):
         if self.declared is None:
             return None if due is None else ExpectedEnd(due, self.job.key, due)
         is_late = self.declared <= now
-        soonest = _extended(self.declared, self.step, now) if is_late else self.declared
+        soonest = _extended(self.declared, max(self.eighth, SHORTEST), now) if is_late else self.declared
         if due is not None and due < soonest:
             return ExpectedEnd(due, self.job.key, due)
-        at = _with_time(self.declared, self.step, now) or soonest
+        at = max(soonest, _with_time(self.declared, self.eighth, now) or soonest)
         return ExpectedEnd(at if due is None else min(at, due), self.job.key, soonest, is_late)
 
     def is_forced(self, end: ExpectedEnd) -> bool:
@@ -97,16 +97,16 @@ def end_terms(job: TrainingJob, now: datetime) -> EndTerms:
         return EndTerms(job, is_leaving=True)
     if status.placement is None or (spec.expected_duration is None and spec.active_deadline_seconds is None):
         return EndTerms(job)
-    declared, step, due = None, SHORTEST, None
+    declared, eighth, due = None, SHORTEST, None
     if spec.expected_duration is not None:
         length = max(_length(spec.expected_duration), SHORTEST)
         trained_s = status.cost.trained_seconds if status.cost is not None else 0  # any number, in a written status
         trained = timedelta(seconds=max(0, min(trained_s, _LONGEST_S)))
-        declared, step = begun(job, now) + max(length - trained, timedelta()), max(length / _STEPS, SHORTEST)
+        declared, eighth = begun(job, now) + max(length - trained, timedelta()), length / _STEPS
     if spec.active_deadline_seconds is not None:
         since = moment(status.start_time) if status.start_time is not None else _whole(now)
         due = since + timedelta(seconds=spec.active_deadline_seconds)
-    return EndTerms(job, declared, step, due, is_from_now=status.placement is not None and status.start_time is None)
+    return EndTerms(job, declared, eighth, due, is_from_now=status.placement is not None and status.start_time is None)
 
 
 def begun(job: TrainingJob, now: datetime) -> datetime:
