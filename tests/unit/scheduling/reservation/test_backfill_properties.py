@@ -9,13 +9,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from closeknit.api.trainingjob import TrainingJobSpec
-from closeknit.cluster.cluster import build
+from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.store.kinds import from_document
+from closeknit.lifecycle.verdict import Wait
 from closeknit.placement.gang.cache import Tables
+from closeknit.placement.place import place
+from closeknit.placement.values.request import Request
 from closeknit.scheduling.memo import backfill
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.queue import entries
-from closeknit.scheduling.reservation import reserve
+from closeknit.scheduling.reservation import passing, reserve
 from closeknit.scheduling.schedule import schedule
 from closeknit.simulation.operated import Operated
 from closeknit.simulation.replay import replay
@@ -203,3 +206,25 @@ def test_nobody_waits_twice_as_long_as_it_was_told_whatever_a_long_job_declared_
 ) -> None:
     """What a declaration is off by is part of the run, which may be a hundred times the wait."""
     assert all(was_s <= 2 * max(60, said_s) for said_s, was_s in told_and_was(jobs, "r1", "r1"))
+
+
+FOUR = {"gpus": 4, "topology": {"gpusPerNode": 4}}  # no patience, with which a job asks twice
+
+
+def test_jobs_that_differ_in_what_they_declare_share_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the first job still fits beside one that ends after its moment does not depend on how much later."""
+    asked: list[Request] = []
+
+    def counted(cluster: Cluster, request: Request, tables: Tables) -> object:
+        asked.append(request)
+        return place(cluster, request, tables)
+
+    monkeypatch.setattr(passing, "place", counted)
+    said = ({**FOUR, "expectedDuration": f"{40 + number}h"} for number in range(40))
+    jobs = (training_job(f"late-{number}", spec=spec) for number, spec in enumerate(said))
+    objects = [each for each in map(from_document, (*full_queue(), *jobs)) if each is not None]
+    found = schedule(build(objects), Tables(), Memory(), NOW)
+    waiting = [entry.verdict for entry in found.entries if entry.is_behind]
+    assert len(waiting) == 41
+    assert len({verdict.refusal.message for verdict in waiting if isinstance(verdict, Wait)}) == 41
+    assert len(asked) <= 4
