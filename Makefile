@@ -64,8 +64,13 @@ test-node: control-plane node-programs frameworks ## On real kubelets, with what
 test-chart: control-plane ## Chart: lint, schema, the API server's own opinion
 	@$(RUN) pytest tests/chart $(PYTEST_FLAGS)
 
-test-long: control-plane node-programs ## The long forms of the tests, too
+# The newest Kubernetes that tests run on beside the usual one; any of tests/harness/go/kubernetes-*.mod may be named:
+# make test-cluster CLOSEKNIT_KUBERNETES=1.34
+NEXT_KUBERNETES := 1.37
+
+test-long: control-plane node-programs ## The long forms of the tests, too, and those of the control plane on the next Kubernetes
 	@$(RUN) pytest tests --long $(PYTEST_FLAGS)
+	@$(MAKE) --no-print-directory test-cluster test-chart CLOSEKNIT_KUBERNETES=$(NEXT_KUBERNETES)
 
 .PHONY: check
 check: environment ## ruff, mypy, layer contracts, generated files

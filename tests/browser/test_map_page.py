@@ -158,3 +158,15 @@ def test_a_thousand_nodes_are_drawn_where_they_are_seen(page: Page) -> None:
         assert 0 < drawn < 800
         page.locator("[data-node=gpu-0999]").scroll_into_view_if_needed()
         expect(page.locator("[data-node=gpu-0999] svg")).to_be_visible()
+
+
+def test_of_a_long_queue_the_first_are_listed_and_a_namespace_is_found(page: Page) -> None:
+    with Stage(thousand(20, 1500)).in_a_thread() as port:
+        opened(page, f"http://localhost:{port}/map/")
+        panel = page.locator("#panel")
+        expect(panel.locator("ol.jobs > li")).to_have_count(200)
+        expect(panel).to_contain_text("more: type a namespace/ or a part of a name into Find")
+        page.locator("#find").fill("team-03/")
+        expect(panel.locator("h2").first).to_contain_text(" of 1,")
+        assert panel.locator("ol.jobs > li strong").all_inner_texts()[0].startswith("team-03/")
+        assert faults(page) == []

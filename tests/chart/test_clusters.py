@@ -20,6 +20,13 @@ from harness.projects import KUBECONFORM
 ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
 ENFORCED = "pod-security.kubernetes.io/enforce"
 NVIDIA = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"}
+OFFERED = {"nvidia.com/gpu": "8", "cpu": "8", "memory": "64Gi", "pods": "8"}
+OFFERING: JsonObject = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "of-the-chart"},
+    "status": {"capacity": OFFERED, "allocatable": OFFERED},
+}
 EXAMPLES = sorted((CHART / "ci").glob("*-values.yaml"))
 OTHERS = ("ServiceMonitor", "PrometheusRule", "Certificate", "Issuer")  # kinds that this cluster lacks
 TOPOLOGY = "--api-versions=closeknit.dev/v1alpha1/ClusterTopology"
@@ -30,10 +37,12 @@ WARNINGS = re.compile(r"WARNING: (.*?)[:,.]")
 def installed(local_cluster: LocalCluster) -> Iterator[LocalCluster]:
     """The chart's objects are there; of what an agent needs there is nothing."""
     install(local_cluster)
+    local_cluster.apply(OFFERING)
     local_cluster.kubectl("delete", "runtimeclass/nvidia", "deviceclass/gpu.nvidia.com", "--ignore-not-found")
     yield local_cluster
     for label in (ADMIN_ACCESS, ENFORCED):
         local_cluster.kubectl("label", "namespace", NAMESPACE, f"{label}-")
+    local_cluster.kubectl("delete", "node", OFFERING["metadata"]["name"], "--ignore-not-found")
     local_cluster.kubectl("delete", "runtimeclass/nvidia", "deviceclass/gpu.nvidia.com", "--ignore-not-found")
 
 
@@ -155,6 +164,18 @@ def test_both_configurations_of_the_gpu_operator_are_warned_of(installed: LocalC
         assert rehearsed(installed)[1] == ["there is a ClusterPolicy and a GPUCluster"]
     finally:
         installed.kubectl("delete", "crd", "clusterpolicies.nvidia.com", "gpuclusters.nvidia.com")
+
+
+def test_a_cluster_where_nothing_gives_pods_gpus_is_warned_of(installed: LocalCluster) -> None:
+    """Neither a device plugin nor DRA: it is seen by what Nodes offer, and by the DeviceClass of NVIDIA's driver."""
+    installed.apply(NVIDIA)
+    assert rehearsed(installed)[1] == []
+    installed.kubectl("delete", "node", OFFERING["metadata"]["name"])
+    assert rehearsed(installed)[1] == ["nothing gives Pods GPUs here"]
+    installed.apply(device_class())
+    assert rehearsed(installed)[1] == []
+    installed.kubectl("delete", "deviceclass", "gpu.nvidia.com")
+    installed.apply(OFFERING)
 
 
 def test_what_is_not_there_is_told_before_anything_is_made(installed: LocalCluster) -> None:

@@ -7,4 +7,4 @@ from harness.privileges import audit, written
 
 def test_the_page_has_what_the_api_server_answers(local_cluster: LocalCluster) -> None:
     install(local_cluster)
-    assert written() == audit(local_cluster), "make privileges writes it anew"
+    assert written() == audit(local_cluster), "make privileges writes it again"

@@ -1,4 +1,4 @@
-"""The agent as its own process while the API server ends and comes back, tokens end, and its Node is made anew."""
+"""The agent as its own process while the API server ends and comes back, tokens end, and its Node is made again."""
 
 import os
 import signal
@@ -103,8 +103,8 @@ def test_what_an_agent_survives(cluster: LocalCluster, tmp_path: Path) -> None:
     pid = agent.start()
     first = agent.wait_for_gpus(8)
 
-    # Its Node is made anew under its name while its Pod lives on, and the old facts are collected. The token still
-    # names the old Node: nothing is written by it, and all by the next one, which a kubelet that began anew fetches.
+    # Its Node is made again under its name while its Pod lives on, and the old facts are collected. The token still
+    # names the old Node: nothing is written by it, and all by the next one, which a kubelet that began again fetches.
     # While the API server is there: a garbage collector that missed the end of a Node keeps what it owned.
     cluster.kubectl("delete", "node", NODE)
     make_node(cluster)
@@ -126,7 +126,7 @@ def test_what_an_agent_survives(cluster: LocalCluster, tmp_path: Path) -> None:
         cluster.wait_for(lambda: "not published, trying again: no answer" in agent.log, "a complaint")
     assert agent.wait_for_gpus(8)["metadata"]["uid"] == second["metadata"]["uid"]
 
-    # Its Pod is made anew, too: the old token ends.
+    # Its Pod is made again, too: the old token ends.
     cluster.kubectl("delete", "pod", agent_pod_name(NODE), f"--namespace={AGENT_NAMESPACE}", "--force", "--wait=false")
     cluster.wait_for(lambda: is_gone(cluster, "pod", agent_pod_name(NODE), AGENT_NAMESPACE), "the Pod to be gone")
     agent.play("hgx-a100-4")

@@ -1,6 +1,7 @@
 """The test control plane is a real one: what it runs, what it refuses and what it records."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from harness.audit import AuditEvent
 from harness.kubectl import KubectlError
 from harness.local_cluster import LocalCluster
-from harness.projects import PROJECTS
+from harness.projects import CHOSEN, USUAL, control_plane
 
 GPUS_PER_NODE = 8
 
@@ -64,8 +65,8 @@ def kwok_node(local_cluster: LocalCluster, namespace: str) -> Iterator[str]:
 
 def test_client_and_server_are_the_pinned_kubernetes(local_cluster: LocalCluster) -> None:
     versions = json.loads(local_cluster.kubectl("version", "--output=json"))
-    pinned = next(project.version for project in PROJECTS if project.name == "kubernetes")
-    assert pinned.startswith("v1.36.")
+    pinned = next(project.version for project in control_plane() if project.name == "kubernetes")
+    assert pinned.startswith(f"v{os.environ.get(CHOSEN) or USUAL}.")
     assert versions["clientVersion"]["gitVersion"] == pinned
     assert versions["serverVersion"]["gitVersion"] == pinned
 

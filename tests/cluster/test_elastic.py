@@ -2,6 +2,7 @@
 meanwhile."""
 
 import itertools
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -87,3 +88,42 @@ def test_it_shrinks_and_grows_once_though_the_operator_is_killed_meanwhile(site:
     assert (status["restarts"], status["attempt"], "gpus" in status["placement"]) == (2, 3, False)
     assert world_sizes(site, attempt(3, 2)) == {"16"}
     assert (site.told().count("Shrunk"), site.told().count("Grown")) == (1, 1)
+
+
+def refuse_second_attempts(site: Bed) -> None:
+    """A policy of the site that came since, in force: no Pods of a second attempt."""
+    name, admission = f"no-second-{site.namespace}", "admissionregistration.k8s.io/v1"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "!object.metadata.name.contains('-a2-')", "message": "not larger"}],
+    }
+    selector = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": site.namespace}}}
+    binding = {"policyName": name, "validationActions": ["Deny"], "matchResources": selector}
+    for kind, body in (("ValidatingAdmissionPolicy", spec), ("ValidatingAdmissionPolicyBinding", binding)):
+        site.cluster.apply({"apiVersion": admission, "kind": kind, "metadata": {"name": name}, "spec": body})
+    container = {"name": "c", "image": "registry.example/c:1"}
+    metadata = {"name": "probe-a2-0", "namespace": site.namespace}
+    pod = json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}})
+    sent = ("create", "--filename=-", "--dry-run=server", "--output=name")
+    site.cluster.wait_for(lambda: site.cluster.kubectl(*sent, stdin=pod, check=False) == "", "the policy to hold")
+
+
+def test_it_runs_on_as_it_is_where_a_policy_refuses_the_larger_gang(site: Bed) -> None:
+    site.submit("other", **{**ON_PLUGIN, "gpus": 8})
+    site.wait_for_state("Running", "other")
+    site.submit(**ON_PLUGIN, elastic={"minGPUs": 8})
+    site.wait_for_reason("InsufficientGPUs")
+    long_ago = timestamp(datetime.now(UTC) - timedelta(minutes=6))
+    pending = {"status": {"pending": {"since": long_ago, "queuedSince": long_ago}}}
+    site.cluster.patch("trainingjob", "train", pending, site.namespace, subresource="status")
+    site.wait_for_state("Running")
+    refuse_second_attempts(site)
+    site.delete("trainingjob", "other")
+    site.cluster.wait_for(lambda: site.job()["status"]["placement"].get("room"), "room to be told")
+    room = {"status": {"placement": {"room": {"gpus": 16, "since": long_ago}}}}
+    site.cluster.patch("trainingjob", "train", room, site.namespace, subresource="status")
+    site.cluster.wait_for(lambda: site.job()["status"]["placement"]["room"].get("refused"), "the refusal to be told")
+    status = site.job()["status"]
+    assert (status["state"], status["attempt"], status["placement"]["gpus"]) == ("Running", 1, 8)
+    assert (live(site), ends(site), site.told().count("ResizeRefused")) == (attempt(1, 1), [], 1)

@@ -284,7 +284,7 @@ def test_jobs_of_one_queue_are_decided_in_its_order(bed: Bed) -> None:
     answers = {each["metadata"]["name"]: bed.plan(each) for each in jobs}
     assert [name for name, answer in answers.items() if "placement" in answer] == ["b-plain", "d-urgent", "e-late"]
     bed.operator = start_operator(bed.cluster, bed.port)
-    large = answers.pop("c-large")  # it is decided anew when e-late has its GPUs, and then counts those, too
+    large = answers.pop("c-large")  # it is decided again when e-late has its GPUs, and then counts those, too
     for name, answer in answers.items():
         bed.agree(name, answer)
     assert bed.told("c-large")["pending"]["reason"] == large["pending"]["reason"] == "InsufficientGPUs"

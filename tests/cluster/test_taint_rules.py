@@ -1,5 +1,5 @@
 """DeviceTaintRules on a real control plane: GPUs that an admin has fenced off are left out, the rest of their node is
-not. Elsewhere the API server serves none, as is usual: see test_plan_agrees.py.
+not. Elsewhere Kubernetes 1.36 serves none, as is usual: see test_plan_agrees.py.
 """
 
 import os
@@ -34,7 +34,7 @@ def taint(bed: Bed, fence: list[str], name: str, **selector: str) -> None:
     fence.append(name)
     bed.cluster.apply(
         {
-            "apiVersion": "resource.k8s.io/v1beta2",
+            "apiVersion": bed.cluster.taint_rule_api,
             "kind": "DeviceTaintRule",
             "metadata": {"name": name},
             "spec": {"deviceSelector": selector, "taint": {"key": "example.com/broken", "effect": "NoSchedule"}},
@@ -102,7 +102,7 @@ def test_the_operator_taints_a_gpu_that_its_agent_calls_unhealthy_and_nothing_el
         assert (taint["key"], taint["value"], taint["effect"]) == ("closeknit.dev/unhealthy", "XID79", "NoSchedule")
         kept = {"key": "closeknit.dev/unhealthy", "effect": "NoSchedule"}
         for wrong in ({**kept, "key": "example.com/broken"}, {**kept, "effect": "NoExecute"}):
-            rule = {"apiVersion": "resource.k8s.io/v1beta2", "kind": "DeviceTaintRule", "metadata": {"name": "wrong"}}
+            rule = {"apiVersion": cluster.taint_rule_api, "kind": "DeviceTaintRule", "metadata": {"name": "wrong"}}
             spec = {"deviceSelector": {"driver": "gpu.nvidia.com", "pool": node, "device": "gpu-0"}, "taint": wrong}
             refused = cluster.writer.create({**rule, "spec": spec}, login=Login(USER), dry_run=True).refusal
             assert "the operator taints single GPUs of gpu.nvidia.com with closeknit.dev/unhealthy" in refused

@@ -60,11 +60,12 @@ def status(bed: Bed, name: str = "default") -> dict[str, Any]:
 def test_mistakes_levels_and_silent_agents_are_told(described: Bed) -> None:
     bed = described
     bed.cluster.wait_for(lambda: status(bed) and status(bed, "main"), "what was found to be told", 60)
-    agents, ready = status(bed)["conditions"]
+    agents, gpus, ready = status(bed)["conditions"]
     assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "False", "UnknownLabel")
     assert "no node with GPUs has label net.example/row of level row" in ready["message"]
     assert "fabric.levelBandwidthGBps names rak" in ready["message"]
     assert (agents["type"], agents["status"], agents["reason"]) == ("AgentsReport", "False", "AgentsSilent")
+    assert (gpus["type"], gpus["status"], gpus["reason"]) == ("GPUsOffered", "True", "AllOffered")
     assert agents["message"] == f"1 of 4 agents is silent, and no job is placed on {SILENT}"
     assert [(each["name"], each["domains"], each["gpus"]) for each in status(bed)["levels"]] == [
         ("row", 0, 0),

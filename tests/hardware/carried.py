@@ -4,8 +4,8 @@
     sh FOLDER/1/keep.sh && sh FOLDER/2/start.sh OUT                                         # there
 
 In two parts, since a part may be all that travels at once. An archive that is there already is kept, for they take
-minutes: remove what is to be made anew. There, Python 3.12 and PyTorch are the machine's own; `ip` comes along with its
-libraries, which a small machine lacks.
+minutes: remove what is to be made again. There, Python 3.12 and PyTorch are the machine's own; `ip` comes along with
+its libraries, which a small machine lacks.
 """
 
 import json

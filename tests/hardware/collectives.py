@@ -5,7 +5,7 @@
 It imports nothing of the project, so that it runs in any PyTorch image. On the way it says what each rank sees. Where
 START names files, it measures all-reduce alone (on one GPU a copy), for WINDOW_S after each of them is there, in their
 order. A file holds a time in seconds since 1970, and the window begins then: two jobs that are given one file are
-measured in the same seconds. SHUFFLED deals the ranks out anew: neighbours are then on different nodes.
+measured in the same seconds. SHUFFLED deals the ranks out again: neighbours are then on different nodes.
 
 Bus bandwidth is bytes / seconds x factor, bytes being the whole tensor's: 2 (n - 1) / n for all-reduce, (n - 1) / n for
 all-gather, reduce-scatter, gather, scatter and all-to-all, 1 for broadcast, reduce and send/recv, as nccl-tests counts.

@@ -35,7 +35,7 @@ class Resource:
 
 
 class ApiReader:
-    """Knows what the API server serves, and asks anew where a word is unknown: kinds come while it runs."""
+    """Knows what the API server serves, and asks again where a word is unknown: kinds come while it runs."""
 
     def __init__(self, port: int, tls: ssl.SSLContext) -> None:
         self._port = port

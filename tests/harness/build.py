@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from harness.progress import Progress
-from harness.projects import PROJECTS, Project, Recipe
+from harness.projects import PLAIN, Project, Recipe, control_plane
 from harness.releases import WrongRelease, fetch, megabytes
 from harness.seccomp import find_seccomp
 from harness.toolchain import BuildError, find_go
@@ -37,9 +37,11 @@ class Binaries:
     helm: Path
 
 
-def ensure_built(projects: Sequence[Project] = PROJECTS) -> Binaries:
-    """The control plane's programs, brought first where they are missing. Raises BuildError."""
-    return Binaries(**{program.replace("-", "_"): path for program, path in bring(projects).items()})
+def ensure_built(projects: Sequence[Project] = ()) -> Binaries:
+    """The programs of these projects, or of this run's control plane, brought first where they are missing. Raises
+    BuildError."""
+    brought = bring(projects or control_plane())
+    return Binaries(**{program.replace("-", "_"): path for program, path in brought.items()})
 
 
 def bring(projects: Sequence[Project]) -> dict[str, Path]:
@@ -112,6 +114,7 @@ def _build(recipe: Recipe, projects: Sequence[Project], cache: Path, progress: P
     workshop = _Workshop(go, recipe.module, environment)
     # The linker drops debug tables (-s -w), so the compiler need not make any: etcd's 110 s of CPU time came to 91 s.
     flags = [
+        *([f"-modfile={recipe.versions}"] if recipe.versions != PLAIN.versions else []),
         "-trimpath",
         "-buildvcs=false",
         "-gcflags=all=-dwarf=false",

@@ -30,7 +30,7 @@ from harness.audit import AuditEvent, AuditLog
 from harness.build import Binaries, bring, ensure_built
 from harness.certificates import Authority
 from harness.kubectl import KubectlError, kubeconfig_text, run_kubectl, write_private
-from harness.projects import DNS
+from harness.projects import DNS, kubernetes_version
 from harness.supervisor import remove
 from harness.toolchain import BuildError
 
@@ -50,7 +50,7 @@ class LocalCluster:
     """etcd, API server, controller manager, scheduler and kwok on free ports, in a temporary folder.
 
     One `with_nodes` has a network for real nodes as well, which `harness.node.local_node` adds; that needs root. One
-    with `taint_rules` has an admin who has turned DeviceTaintRules on, which Kubernetes 1.36 has off.
+    with `taint_rules` has an admin who has turned DeviceTaintRules on, which Kubernetes 1.36 has off and 1.37 on.
 
     Ready when entered, gone when left. Several can run at once. However the owning process ends, a supervisor process
     ends the programs and removes the folder.
@@ -63,10 +63,15 @@ class LocalCluster:
     writer: ApiWriter  # makes, changes and deletes objects, by one request each
     switch: str  # the path of the nodes' network, where there is one
     pids: Mapping[str, int]  # of the control plane's programs, by name
+    kubernetes: tuple[int, int]  # major and minor version
+    taint_rule_api: str  # the apiVersion of DeviceTaintRules
 
     def __init__(self, *, with_nodes: bool = False, taint_rules: bool = False) -> None:
         self._with_nodes = with_nodes
-        self._features = programs.TAINT_RULES if taint_rules else ()
+        self.kubernetes = kubernetes_version()
+        has_taint_rules = self.kubernetes >= programs.TAINT_RULES_SINCE
+        self.taint_rule_api = f"resource.k8s.io/{'v1' if has_taint_rules else 'v1beta2'}"
+        self._features = programs.TAINT_RULES if taint_rules and not has_taint_rules else ()
 
     def __enter__(self) -> Self:
         self.binaries = ensure_built()

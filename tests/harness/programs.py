@@ -108,6 +108,7 @@ def etcd(binaries: Binaries) -> list[str]:
 
 TAINT_RULES = ("--feature-gates=DRADeviceTaintRules=true",)
 SERVED_RULES = ("--runtime-config=resource.k8s.io/v1beta2=true",)  # beta of 1.36, where it is off
+TAINT_RULES_SINCE = (1, 37)  # the Kubernetes that serves DeviceTaintRules by itself, as v1
 
 
 def kube_apiserver(binaries: Binaries, port: int, *, with_nodes: bool) -> list[str]:

@@ -1,13 +1,15 @@
 """The stock programs that the tests run against: whose they are, what is built of them, and what is published.
 
 The Go module `harness/go` pins those of the control plane and the kubelet: they share most of their code, which is then
-compiled once. Those of a node pin other versions of it, and have `harness/go-node`.
+compiled once. Those of a node pin other versions of it, and have `harness/go-node`. The control plane of another
+Kubernetes is built of the same module by another file of versions, `go/kubernetes-1.37.mod`.
 """
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.releases import Release
@@ -28,6 +30,12 @@ class Recipe:
     tags: tuple[str, ...] = ()
     with_seccomp: bool = False
     """Linked with C's libseccomp, all of it statically: needs a C compiler."""
+    versions: str = "go.mod"
+    """The module's file that pins versions; its sums are beside it."""
+
+    def is_built_of(self, file: Path) -> bool:
+        """Whether a file of the module's folder decides what is built."""
+        return file.suffix not in {".mod", ".sum"} or file.stem == Path(self.versions).stem
 
 
 PLAIN = Recipe()
@@ -49,8 +57,8 @@ class Project:
 
     @property
     def version(self) -> str:
-        """The version that go.mod pins, like "v1.36.3"; v0.0.0 of what is our own."""
-        go_mod = self.recipe.module / "go.mod"
+        """The version that the recipe pins, like "v1.36.3"; v0.0.0 of what is our own."""
+        go_mod = self.recipe.module / self.recipe.versions
         if self.package.startswith(f"{self.module}/") and f"module {self.module}\n" in go_mod.read_text():
             return "v0.0.0"
         pinned = re.search(rf"^(?:require)?\s*{re.escape(self.module)} (v\S+)", go_mod.read_text(), re.MULTILINE)
@@ -65,7 +73,7 @@ class Project:
         if self.recipe != PLAIN:
             digest.update(repr((self.recipe.tags, self.recipe.with_seccomp)).encode())
         module = self.recipe.module
-        for path in sorted(path for path in module.rglob("*") if path.is_file()):
+        for path in sorted(path for path in module.rglob("*") if path.is_file() and self.recipe.is_built_of(path)):
             digest.update(str(path.relative_to(module)).encode() + b"\0" + path.read_bytes())
         return f"{self.name}-{self.version}-{digest.hexdigest()[:12]}"
 
@@ -185,6 +193,32 @@ HELM = Project(
     ),
 )
 PROJECTS = (KUBERNETES, ETCD, KWOK, HELM)
+CHOSEN = "CLOSEKNIT_KUBERNETES"
+"""The environment variable that chooses the control plane of a run by its minor version, like 1.37."""
+USUAL = "1.36"
+OTHERS = tuple(sorted(file.stem.removeprefix("kubernetes-") for file in GO_MODULE.glob("kubernetes-*.mod")))
+
+
+def kubernetes(minor: str) -> Project:
+    """The control plane of a minor version of Kubernetes. Raises BuildError where none is pinned."""
+    if minor == USUAL:
+        return KUBERNETES
+    if minor not in OTHERS:
+        raise BuildError(f"{CHOSEN} is {minor}, and pinned are {', '.join(sorted({USUAL, *OTHERS}))}")
+    return replace(KUBERNETES, releases=(), recipe=Recipe(versions=f"kubernetes-{minor}.mod"))
+
+
+def control_plane() -> tuple[Project, ...]:
+    """The programs of the control plane that this run is to have. Raises BuildError."""
+    return (kubernetes(os.environ.get(CHOSEN) or USUAL), *PROJECTS[1:])
+
+
+def kubernetes_version() -> tuple[int, int]:
+    """Major and minor version of this run's control plane. Raises BuildError."""
+    major, minor, _ = control_plane()[0].version.removeprefix("v").split(".", 2)
+    return int(major), int(minor)
+
+
 HELM_3 = Project(
     name="helm3",
     module="helm.sh/helm/v3",  # which many administrators still have

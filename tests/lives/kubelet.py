@@ -99,7 +99,7 @@ class Kubelet(Hand):
             elif "deletionTimestamp" in pod["metadata"]:
                 self.server.remove(PODS, key_of(pod))
             elif pod["status"]["phase"] == "Running":
-                self._finish(pod, 255, "Unknown")  # the machine was booted anew under it
+                self._finish(pod, 255, "Unknown")  # the machine was booted again under it
             elif pod["status"]["phase"] == "Pending":
                 due.append(self._admit(pod))
         if (moment := min(due)) < inf:

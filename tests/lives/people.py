@@ -82,6 +82,10 @@ class People(Hand):
             spec["priorityClassName"] = priority
         if key.name in ELASTIC and gpus > size and gpus % size == 0:
             spec["elastic"] = {"minGPUs": size}
+        if "elastic" not in spec and self.chance.random() < 0.25:
+            spec["spares"] = self.chance.choice([1, 1, 2])
+        if self.chance.random() < 0.25:
+            spec["defragment"] = "OnRestart"
         spec |= self._end()
         body = training_job(key.name, namespace=key.namespace, spec=spec)
         del body["metadata"]["uid"]

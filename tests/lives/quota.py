@@ -23,7 +23,7 @@ class QuotaController(Hand):
     reads = (PODS, RESOURCE_QUOTAS)
 
     def step(self) -> None:
-        """Counts anew."""
+        """Counts again."""
         for key, quota in list(self.server.view(RESOURCE_QUOTAS).items()):
             used: Counter[str] = Counter()
             for pod in self.server.view(PODS).values():

@@ -10,7 +10,7 @@ import pytest
 
 from lives.life import live
 
-SEEDS = (*range(5, 14), 17)  # in the last a machine is booted anew under a job
+SEEDS = (*range(5, 14), 17)  # in the last a machine is booted again under a job
 HOUR_S = 3600.0
 
 

@@ -61,7 +61,7 @@ def test_slower_gpus_than_planned_are_seen_and_the_gang_is_placed_anew(jobs: Job
     assert (ended["reason"], ended["charged"]) == ("Misplaced", False)
     assert ended["message"] == (
         "device plugins gave slower GPUs than planned: node-2 was to give 0,1,2,3 and gave 0,1,6,7; "
-        "the job is placed anew"
+        "the job is placed again"
     )
     nodes = verified(jobs, record_property)
     assert [node["actual"] for node in nodes] == ["Verified", "Verified"]

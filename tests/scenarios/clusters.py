@@ -64,10 +64,10 @@ def node(
     its NVSwitches are not ready, `mig` where it is split by MIG, else its holder.
 
     `path` names its domain at each level, outermost first. `offer` is DRA, plugin, plugin-blind where no kubelet tells
-    which GPUs anybody has (those of jobs are where they were foreseen, those of Pods any), or replicas where the plugin
-    gives each GPU to four Pods. `rdma` may name the resource that brings NICs into Pods. `has` is what else it has, by
-    resource, and `left` says of which less is left; without `has` nobody knows. `mig` has of a GPU that is cut the
-    profile, and a word for each MIG device as `gpus` has for a GPU.
+    which GPUs anybody has (those of jobs are where they were foreseen, those of Pods any), replicas where the plugin
+    gives each GPU to four Pods, or none where nothing gives Pods any. `rdma` may name the resource that brings NICs
+    into Pods. `has` is what else it has, by resource, and `left` says of which less is left; without `has` nobody
+    knows. `mig` has of a GPU that is cut the profile, and a word for each MIG device as `gpus` has for a GPU.
     """
     words = gpus.split() or [str(gpu.index) for gpu in graph.gpus]
     if "mig" in words:
@@ -80,6 +80,8 @@ def node(
     }
     unusable = {gpu.index: FAULTS[word] for gpu, word in zip(graph.gpus, words, strict=True) if word in FAULTS}
     unusable |= dict.fromkeys(mig or {}, FAULTS["mig"])
+    if offer == "none":
+        unusable = {gpu.index: unusable.get(gpu.index, Fault(FaultKind.NOT_OFFERED)) for gpu in graph.gpus}
     usable = tuple(gpu.index for gpu in graph.gpus if gpu.index not in unusable)
     known = [domain for domain in path if domain is not None]
     domains: list[str | None] = []
@@ -90,7 +92,7 @@ def node(
     if offer == "replicas":
         count = 4 * len(usable)
         plugin = PluginOffer(count, count, 0, 0, shared=True, is_replicated=True)
-    elif offer != "DRA":
+    elif offer not in {"DRA", "none"}:
         if offer == "plugin-blind":
             unnamed = Counter(holder for holder in held.values() if holder.kind is HolderKind.POD)
             held = {gpu: holder for gpu, holder in held.items() if holder not in unnamed}

@@ -27,6 +27,7 @@ class Rules(Enum):
     MIG_SLICES = Rule(NODE, "GPUs that are split by MIG are left out; a job that asks for a slice is given one.")
     SHARING_REPLICAS = Rule(NODE, "GPUs that a device plugin gives to several Pods are left out.")
     NO_FABRIC = Rule(NODE, "A GPU whose NVSwitches are not ready is left out as unhealthy, with that reason.")
+    OFFERED_GPUS = Rule(NODE, "GPUs that neither a device plugin nor DRA gives Pods are left out, and that is told.")
     FOREIGN_PODS = Rule(NODE, "GPUs that Pods of others hold are left out, with who holds them.")
     PLUGIN_CHOICE = Rule(NODE, "Where a device plugin chooses, what it may choose is what counts.")
     NODE_WITH_GPUS = Rule(GANG, "Node and GPUs are one choice.")

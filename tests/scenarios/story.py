@@ -66,6 +66,8 @@ class Story:
         self.now = NOW
         self.objects: dict[Key, dict[str, Any]] = {}
         self.written: list[str] = []
+        self.tried: list[str] = []
+        """Every dry run of ours, in order."""
         self.notices: list[Notice] = []
         self.forbidden: dict[str, str] = {}
         """Name of a Pod, or kind and name of another child -> the API server's words for refusing it."""
@@ -312,6 +314,7 @@ class StoryApi:
             self.events.add((namespace, name))
             return body
         title = _title(kind, name)
+        story.tried += [f"{kind} {name}"] if dry_run else []
         if (words := story.failing) is not None and kind == "Pod":
             status = {"reason": "InternalError", "message": f"Internal error occurred: {words}"}
             raise error_from_status(500, msgspec.json.encode(status))

@@ -8,9 +8,9 @@ import sys
 
 INTERRUPTED = 130  # what a shell says of a program that Ctrl-C has ended: 128, and the number of the signal
 CANNOT_BEGIN = 2
-# Importing makes some 100,000 objects that all stay: Python's own 700 makes it look through them again and again, which
-# is a tenth of what `closeknit plan` takes.
-GARBAGE_AFTER_OBJECTS = 100_000
+# Importing makes some 100,000 objects that all stay, and a plan on a small cluster as many again. Python looks through
+# them after each 700; even one look is a tenth of what `closeknit plan` takes.
+GARBAGE_AFTER_OBJECTS = 500_000
 
 
 def command() -> None:

@@ -163,7 +163,7 @@ class LocalNode:
         subprocess.run(command, check=True)
 
     def change_kubelet(self, *, has_numa: bool = False, **changes: Any) -> None:
-        """Starts the kubelet anew with these fields of its configuration; with none, as it was. What its managers of
+        """Starts the kubelet again with these fields of its configuration; with none, as it was. What its managers of
         CPUs and memory have written down goes, as it must with a policy: its Pods keep what they have. `has_numa`: it
         sees two NUMA nodes, as harness.node.numa has them."""
         self.stop_program("kubelet")

@@ -1,4 +1,4 @@
-"""Two real nodes with the chart installed, which the tests of tests/node share: to start them anew costs 20 s."""
+"""Two real nodes with the chart installed, which the tests of tests/node share: to start them again costs 20 s."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager

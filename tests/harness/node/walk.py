@@ -22,7 +22,7 @@ from harness.toolchain import BuildError
 PATIENCE_S = 90  # all of it is slower where others use the machine, too
 READY_WITHIN_S, DECIDED_WITHIN_S, RUNNING_WITHIN_S = 5, 10, 60  # the project's own numbers
 CHANGED = ("--set=operator.restartInPlace=false", "--set=agent.resources.requests.cpu=20m")
-"""Values that an upgrade changes, so that every Pod of the chart is made anew."""
+"""Values that an upgrade changes, so that every Pod of the chart is made again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Walk:
             self.wait_for("long", "Running")
 
     def upgrade(self) -> None:
-        """Other values; every Pod of the chart is made anew."""
+        """Other values; every Pod of the chart is made again."""
         with self._step("helm upgrade, until all Pods are the new ones"):
             self.site.helm("upgrade", RELEASE, str(CHART), *OUR_IMAGES, *CHANGED)
             self._until(self.site.rolled_out, "the upgrade to be rolled out")

@@ -7,8 +7,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from closeknit.client import (
     AsyncClient,
     Client,
     ClientError,
+    JobDraft,
     JobFailed,
     JobRefused,
     NoSuchJob,
@@ -29,9 +31,10 @@ from closeknit.client import (
     WaitTimeout,
     waiting,
 )
-from closeknit.kube.api import Key, Resource
+from closeknit.kube.api import Key, ListPage, Resource
 from closeknit.kube.backoff import Backoff
-from closeknit.kube.errors import Forbidden, Unavailable
+from closeknit.kube.errors import ApiError, Forbidden, TooManyRequests, Unauthorized, Unavailable
+from faults import virtual_time
 from faults.http_server import write_kubeconfig
 from faults.http_store import HttpStore
 
@@ -130,6 +133,74 @@ def test_a_mistake_is_told_before_anything_is_sent(client: Client, server: HttpS
     assert server.asked == []
 
 
+KIND = {"apiVersion": "closeknit.dev/v1alpha1", "kind": "TrainingJob"}
+CYCLE: dict[str, Any] = {}
+CYCLE["spec"] = CYCLE
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"command": "torchrun train.py"}, "command is a str; give a list of its words: ['torchrun', 'train.py']"),
+        ({"command": [Path("x"), 5]}, "command[0] is a PosixPath, PosixPath('x'); give a str"),
+        ({"command": 5}, "command is a int; give a list of str"),
+        ({"labels": {"a": object}}, "labels['a'] is a type"),
+        ({"labels": ["a"]}, "labels is a list; give a dict"),
+        ({"env": [1]}, "env is a list; give a dict"),
+        ({"limits": "8"}, "limits is a str; give a dict"),
+        ({"image": "x\ud800"}, "image has characters that are no Unicode text"),
+        ({"image": None, "template": "x"}, "template is a str; give a dict"),
+        ({"image": None, "template": {"spec": {"a": {"b"}}}}, "template.spec.a is a set, {'b'}"),
+        ({"image": None, "template": {"spec": {"a": datetime.now(UTC)}}}, "template.spec.a is a datetime"),
+        ({"image": None, "template": {"spec": {5: 1}}}, "template.spec has the key 5, which is a int"),
+        ({"image": None, "template": CYCLE}, "is nested more than 64 levels deep"),
+        ({"name": 5}, "5 is a int; the name of a TrainingJob is a str"),
+    ],
+)  # fmt: skip
+def test_what_no_job_can_have_is_told_in_a_sentence(client: Client, asked: Any, words: str) -> None:
+    with pytest.raises(ClientError) as refused:
+        client.job(**{"name": "a", "gpus": 1, "image": "b", **asked})
+    assert words in str(refused.value) and "\n" not in str(refused.value)
+    str(refused.value).encode()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda c: c.get(5), "5 is a int; the name of a TrainingJob is a str"),
+        (lambda c: c.get(None), "None is None"),
+        (lambda c: c.get(".."), "'..' is not the name of a TrainingJob"),
+        (lambda c: c.get("a/status"), "'a/status' is not the name"),
+        (lambda c: c.delete(""), "'' is not the name"),
+        (lambda c: c.events(""), "'' is not the name"),
+        (lambda c: c.wait("a,b"), "'a,b' is not the name"),
+        (lambda c: c.wait("a", timeout_s=float("nan")), "timeout_s=nan: it is a number"),
+        (lambda c: c.wait("a", timeout_s="5"), "timeout_s='5': it is a number"),
+        (lambda c: list(c.logs("llama-70b", rank="0")), "rank='0': it is a whole number"),
+        (lambda c: list(c.logs("llama-70b", rank=-1)), "rank=-1: it is 0 or more"),
+        (lambda c: list(c.logs("llama-70b", tail=-1)), "tail=-1: it is 0 or more"),
+        (lambda c: c.submit({"metadata": {"name": "a"}}), "the job is a dict; make one by client.job"),
+        (lambda c: c.submit(JobDraft({})), "the draft has no apiVersion: closeknit.dev/v1alpha1"),
+        (lambda c: c.plan(JobDraft(KIND)), "no metadata.name"),
+        (lambda _: Client(namespace="a/b"), "'a/b' is not the name of a namespace"),
+    ],
+)  # fmt: skip
+def test_odd_arguments_are_told_in_a_sentence(
+    client: Client, server: HttpStore, call: Callable[[Any], Any], words: str
+) -> None:
+    with pytest.raises(ClientError) as refused:
+        call(client)
+    assert words in str(refused.value) and "\n" not in str(refused.value)
+    assert server.asked == []
+
+
+def test_who_may_not_make_jobs_is_told_who_may_not_do_what(client: Client, server: HttpStore) -> None:
+    said = 'trainingjobs.closeknit.dev is forbidden: User "ann" cannot create resource "trainingjobs" in API group'
+    server.says["POST trainingjobs"] = Forbidden(said, code=403, reason="Forbidden")
+    with pytest.raises(JobRefused, match=r'^"ann" may not create TrainingJobs in namespace ml: an administrator'):
+        client.submit(client.job("a", gpus=1, image="b"))
+
+
 def test_what_the_api_server_refuses_is_one_sentence(client: Client, server: HttpStore) -> None:
     server.says["POST trainingjobs"] = Forbidden("exceeded quota:\n jobs=2", code=403, reason="Forbidden")
     with pytest.raises(JobRefused, match=r"the API server refuses TrainingJob ml/a: exceeded quota: jobs=2$"):
@@ -186,6 +257,48 @@ def test_an_outage_ends_no_wait(client: Client, server: HttpStore) -> None:
 
     thread = later(told, out, server.says.clear, lambda: server.do(server.store.compact), becomes(server, "Succeeded"))
     assert client.wait("moe-16", timeout_s=20, progress=told.append).state == "Succeeded"
+    thread.join()
+
+
+@pytest.mark.parametrize("refused", [{2}, {2, 4}])
+def test_one_refused_login_ends_no_wait(refused: set[int]) -> None:
+    """An API server whose own login is out for a moment refuses a good token, too; two in a row are believed."""
+    told = run_wait(refused)
+    assert told.state == "Succeeded"
+    with pytest.raises(Unauthorized):
+        run_wait({2, 3})
+    with pytest.raises(Unauthorized):
+        run_wait({1})
+
+
+def run_wait(refused: set[int]) -> SeenJob:
+    """A wait whose lists of these numbers are refused, and whose watches are cut off; it succeeds at the sixth."""
+    lists = [0]
+
+    class Refusing:
+        async def list(self, *_: Any, **__: Any) -> ListPage:
+            lists[0] += 1
+            if lists[0] in refused:
+                raise Unauthorized("Unauthorized", code=401)
+            state = "Running" if lists[0] < 6 else "Succeeded"
+            body = {"metadata": {"name": "a", "namespace": "ml", "uid": "u"}, "spec": {}, "status": {"state": state}}
+            return ListPage((json.dumps(body).encode(),), "1", None)
+
+        async def watch(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
+            yield ()
+            raise Unavailable("lost")
+
+    return virtual_time.run(waiting.JobWait(Refusing(), "ml", "a", "Succeeded", None).end())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("error", [TooManyRequests("slow", code=429, retry_after_s=0.01), Unavailable("x", code=503)])
+def test_an_api_server_that_is_busy_is_asked_again_for_the_first_time(
+    client: Client, server: HttpStore, error: ApiError
+) -> None:
+    server.says["GET trainingjobs"] = error
+    thread = threading.Timer(0.3, server.says.clear)
+    thread.start()
+    assert client.wait("tensor-4", "Running", timeout_s=20).state == "Running"
     thread.join()
 
 

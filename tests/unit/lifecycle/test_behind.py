@@ -1,4 +1,4 @@
-"""Jobs behind one that a quota of their namespace refused: what they are told at once, and how seldom anew."""
+"""Jobs behind one that a quota of their namespace refused: what they are told at once, and how seldom again."""
 
 from closeknit.cluster.objects.quota import Quota
 from scenarios.manifests import training_job

@@ -31,7 +31,7 @@ def write(story: Story, taints: DeviceTaints = ON) -> int:
     """What is to be written is written; how much that was."""
     news = taint_news(story.cluster, taints)
     for rule in news.missing:
-        story.add(rule)
+        story.add({"apiVersion": "resource.k8s.io/v1", **rule})
     for gone in news.gone:
         assert story.objects[("DeviceTaintRule", "", gone.name)]["metadata"]["uid"] == gone.uid
         del story.objects[("DeviceTaintRule", "", gone.name)]

@@ -11,7 +11,7 @@ from closeknit.api.objects import ClusterTopology
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.store.kinds import change
 from closeknit.lifecycle.topology_status import silences, topology_news
-from scenarios.manifests import Manifest, booked, node, node_topology, training_job
+from scenarios.manifests import Manifest, booked, node, node_topology, resource_slice, training_job
 from scenarios.views import NOON, cluster, parsed
 
 RACKS = {"a": "r1", "b": "r1", "c": "r2", "d": "r2", "e": "r3", "f": "r3", "g": "r4", "h": "r4"}
@@ -226,6 +226,35 @@ def test_a_silent_agent_is_told_there_and_of_its_node() -> None:
     assert silences(again) == {}
     (condition,) = [each for each in told(again).conditions if each.type == "AgentsReport"]
     assert (condition.status, condition.reason) == ("True", "AllReport")
+
+
+def offered(found: Cluster) -> tuple[str, str, str]:
+    (condition,) = [each for each in told(found).conditions if each.type == "GPUsOffered"]
+    return condition.status, condition.reason, condition.message
+
+
+def test_nodes_whose_gpus_nothing_gives_to_pods_are_told_with_what_to_do() -> None:
+    """As where the GPU operator has a ClusterPolicy beside a GPUCluster, and sets up neither."""
+    found = site(topology(RACK))
+    assert offered(found) == ("True", "AllOffered", "")
+    bare = {name: node(name, labels={"net.example/rack": RACKS[name]}, gpus=None) for name in ("a", "c")}
+    found = found.after(change(parsed(each)) for each in bare.values())
+    status, reason, words = offered(found)
+    assert (status, reason) == ("False", "NotOffered")
+    assert words == (
+        "2 of 8 nodes with GPUs give Pods none: neither a device plugin nor a ResourceSlice offers any of a, c; have "
+        "NVIDIA's GPU operator set them up, by a ClusterPolicy (device plugin) or a GPUCluster (DRA), not both, or "
+        "see why it does not: kubectl get clusterpolicies.nvidia.com, kubectl get gpuclusters.nvidia.com"
+    )
+    found = found.after([change(parsed(resource_slice("a")))])
+    assert offered(found)[2].startswith(
+        "1 of 8 nodes with GPUs gives Pods none: neither a device plugin nor a Resource"
+    )
+    stopped = node("c", labels={"net.example/rack": "r2"}, gpus=8)  # the kubelet remembers a device plugin that ended
+    stopped["status"]["allocatable"] = {**stopped["status"]["capacity"], "nvidia.com/gpu": "0"}
+    assert offered(found.after([change(parsed(stopped))]))[1] == "NotOffered"
+    again = found.after([change(parsed(node("c", labels={"net.example/rack": "r2"}, gpus=8)))])
+    assert offered(again) == ("True", "AllOffered", "")
 
 
 def test_the_most_that_can_be_told_fits_into_the_schema() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from harness.build import ensure_built
 from harness.fake_go import builds, install_go, machine
-from harness.projects import GO_MODULE
+from harness.projects import GO_MODULE, OTHERS, control_plane, kubernetes, kubernetes_version
 from harness.projects import PROJECTS as ALL
 from harness.toolchain import BuildError, find_go
 
@@ -101,3 +101,26 @@ def test_versions_are_those_of_the_modules() -> None:
     }
     assert "-X k8s.io/component-base/version.gitVersion=v1.36.3" in PROJECTS[0].ldflags
     assert "-X k8s.io/component-base/version.gitMinor=36" in PROJECTS[0].ldflags
+
+
+def test_another_kubernetes_is_chosen_by_a_variable_and_built_beside_the_usual_one(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    usual = kubernetes("1.36")
+    assert usual is ALL[0]
+    assert [project.version for project in map(kubernetes, OTHERS)] == ["v1.34.4", "v1.35.4", "v1.37.2"]
+    assert len({kubernetes(minor).key for minor in ("1.36", *OTHERS)}) == 1 + len(OTHERS)
+    install_go(machine)
+    ensure_built(PROJECTS)
+    capsys.readouterr()
+    monkeypatch.setenv("CLOSEKNIT_KUBERNETES", "1.37")
+    chosen = control_plane()
+    assert kubernetes_version() == (1, 37)
+    assert chosen[1:] == ALL[1:]
+    assert "-X k8s.io/component-base/version.gitVersion=v1.37.2" in chosen[0].ldflags
+    binaries = ensure_built([replace(project, releases=()) for project in chosen])
+    assert binaries.kube_apiserver.parent.name.startswith("kubernetes-v1.37.2-")
+    assert "building kubernetes v1.37.2 ..." in capsys.readouterr().err.splitlines(), "and nothing else of it anew"
+    monkeypatch.setenv("CLOSEKNIT_KUBERNETES", "1.12")
+    with pytest.raises(BuildError, match=r"^CLOSEKNIT_KUBERNETES is 1\.12, and pinned are 1\.34, 1\.35, 1\.36, 1\.37$"):
+        ensure_built()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 import pytest
@@ -9,9 +10,10 @@ from aiohttp import ClientSession
 from prometheus_client import CollectorRegistry, Gauge
 
 from closeknit.kube.api import JsonObject
-from closeknit.runtime import turnstile
+from closeknit.runtime import exchange, turnstile
 from closeknit.runtime.access import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Access
 from closeknit.runtime.address import Address
+from closeknit.runtime.exchange import HttpRequest, Reply, StreamedReply
 from closeknit.runtime.web import WebServer
 from faults.kinds import Kind
 from faults.memory_api import MemoryApi
@@ -227,3 +229,110 @@ def test_a_single_connection_is_not_the_one_that_makes_room() -> None:
     single, crowd = asyncio.run(main())
     assert not single
     assert crowd == [True] * 10 + [False] * (turnstile.CONNECTIONS - 1)
+
+
+@pytest.mark.parametrize(
+    ("host", "access", "status"),
+    [
+        ("localhost:8080", None, 200),
+        ("[::1]:8080", None, 200),
+        ("10.1.2.3", None, 200),
+        ("evil.example:8080", None, 403),
+        ("localhost.evil.example", None, 403),
+        ("", None, 403),
+        ("metrics.example", Access(MemoryApi(Store([]))), 401),
+    ],
+)
+def test_without_a_token_nothing_is_given_to_a_page_whose_name_leads_here(
+    host: str, access: Access | None, status: int
+) -> None:
+    """DNS rebinding; where a token is needed the name does not matter."""
+
+    async def main() -> bytes:
+        server = WebServer(Address("127.0.0.1", 0), Process(), CollectorRegistry(), access)
+        await server.start()
+        try:
+            return await raw(server.port, f"GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        finally:
+            await server.stop()
+
+    assert int(asyncio.run(main()).split()[1]) == status
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        b"GET /b HTTP/1.1\r\nAuthorization: Bearer of-another\r\nA: b\r\n\r\n",
+        b"GET /b HTTP/1.1\r\n" + b"".join(b"h%d: %s\r\n" % (n, b"y" * 8000) for n in range(2)),
+    ],
+)
+def test_what_comes_behind_a_request_counts_for_nothing(second: bytes) -> None:
+    seen: dict[str, str] = {}
+
+    async def handler(request: HttpRequest) -> Reply:
+        await asyncio.sleep(0)
+        seen.update(request.headers)
+        return Reply(200, request.path.encode())
+
+    async def main() -> bytes:
+        pages = {"/a": handler}
+        server = WebServer(Address("127.0.0.1", 0), Process(), CollectorRegistry(), None, pages=pages)
+        await server.start()
+        try:
+            return await raw(server.port, b"GET /a HTTP/1.1\r\nHost: one\r\n\r\n" + second)
+        finally:
+            await server.stop()
+
+    assert asyncio.run(main()).endswith(b"/a")
+    assert seen == {"host": "one"}
+
+
+def test_trailers_of_a_body_are_no_headers() -> None:
+    seen: dict[str, str] = {}
+
+    async def handler(request: HttpRequest) -> Reply:
+        await asyncio.sleep(0.05)
+        seen.update(request.headers)
+        return Reply(200)
+
+    async def main() -> None:
+        pages = {"/a": handler}
+        server = WebServer(Address("127.0.0.1", 0), Process(), CollectorRegistry(), None, pages=pages)
+        await server.start()
+        chunked = (
+            b"GET /a HTTP/1.1\r\nHost: one\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nAuthorization: Bearer t\r\n\r\n"
+        )
+        try:
+            await raw(server.port, chunked)
+        finally:
+            await server.stop()
+
+    asyncio.run(main())
+    assert "authorization" not in seen
+
+
+def test_a_reader_who_leaves_the_end_of_a_stream_untaken_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "FAREWELL_S", 0.1)
+    open_: list[asyncio.Transport] = []
+
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        yield b"x" * (8 << 20)
+
+    async def handler(_: HttpRequest) -> StreamedReply:
+        return StreamedReply(pieces(), "text/plain")
+
+    async def main() -> bool:
+        monkeypatch.setattr(exchange.Exchange, "pause_writing", lambda self: open_.append(self._transport))
+        server = WebServer(Address("127.0.0.1", 0), Process(), CollectorRegistry(), None, pages={"/a": handler})
+        await server.start()
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1)
+        writer.write(b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        for _ in range(100):
+            await asyncio.sleep(0.01)
+            if open_ and not open_[0].get_write_buffer_size() and open_[0].is_closing():
+                break
+        writer.close()
+        await server.stop()
+        return not open_[0].get_write_buffer_size()
+
+    assert asyncio.run(main())

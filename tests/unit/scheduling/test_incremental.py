@@ -66,7 +66,7 @@ def essence(values: Iterable[object]) -> list[str]:
 
 
 def essence_on_trial(verdicts: Iterable[Verdict]) -> list[str]:
-    """What is decided while GPUs are on trial: those who wait are not told why anew, and may keep an older word."""
+    """What is decided while GPUs are on trial: those who wait are not told why again, and may keep an older word."""
     return ["Wait" if isinstance(verdict, Wait) else str(verdict) for verdict in verdicts]
 
 

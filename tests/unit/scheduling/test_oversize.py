@@ -57,7 +57,7 @@ def test_while_nothing_changes_it_is_not_placed_again(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(module, "place", noted)
     schedule(there, tables, Memory(schedule=made), NOW)
-    assert asked == [1]  # the small one's, which is booked anew
+    assert asked == [1]  # the small one's, which is booked again
 
 
 def test_it_is_asked_again_when_its_patience_is_over() -> None:

@@ -1,6 +1,7 @@
 """What the map shows of a cluster, to whom, and what of it goes over the wire when something changes."""
 
 import json
+import random
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import pairwise
@@ -15,10 +16,11 @@ from closeknit.placement.ranks.coordinates import coordinates
 from closeknit.webmap import scene as scenes
 from closeknit.webmap.frames import FRAME_BYTES, OPEN, Veil, frames
 from closeknit.webmap.job_rows import axes, job_row
+from closeknit.webmap.queue_edits import edits
 from closeknit.webmap.scene import EMPTY_SCENE, Scene, scene
-from harness.map_stage import eight, thousand
+from harness.map_stage import eight, machine, thousand
 from scenarios.clusters import wanted
-from scenarios.manifests import booked, node, node_topology, pod, training_job
+from scenarios.manifests import booked, cluster_topology, node, node_topology, pod, training_job
 from scenarios.stories import end_trainer, two_plugin_nodes
 from scenarios.story import NOW, Story, dra_node
 
@@ -62,7 +64,7 @@ def test_nodes_gpus_and_their_holders() -> None:
     assert told["nodes"]["gpu-2"]["held"] == {"team-a/two": [0, 1, 2, 3]}
     assert told["nodes"]["gpu-2"]["free"] == [4, 5, 6, 7]
     assert told["totals"]["gpus"] == {"free": 4, "held": 12, "unusable": 0, "excluded": 0}
-    assert (told["queue"], told["hidden"]) == (["team-a/three"], 0)
+    assert (told["queue"], told["hidden"]) == ([[0, 0, ["team-a/three"]]], 0)
 
 
 def test_a_job_tells_its_ranks_and_why_it_waits() -> None:
@@ -78,7 +80,7 @@ def test_who_may_not_list_jobs_sees_numbers_and_no_names() -> None:
     told = whole(drawn(held()), SEES_B)
     assert list(told["jobs"]) == ["team-b/one"]
     assert told["nodes"]["gpu-2"]["held"] == {"?": [0, 1, 2, 3]}
-    assert (told["queue"], told["hidden"]) == (["?"], 2)
+    assert (told["queue"], told["hidden"]) == ([[0, 0, [1]]], 2)
     assert told["totals"]["jobs"] == {"Queued": 1, "Running": 2}
     text = json.dumps(whole(drawn(held()), Veil(frozenset())))
     assert [word for word in ("team-a", "team-b", "two", "three", '"one"') if word in text] == []
@@ -108,15 +110,22 @@ def test_only_what_has_changed_is_told() -> None:
 
 def after_all(told: Iterator[dict[str, Any]]) -> dict[str, Any]:
     """What a reader has after these messages."""
-    has: dict[str, Any] = {"nodes": {}, "jobs": {}, "machines": {}}
+    has: dict[str, Any] = {"nodes": {}, "jobs": {}, "machines": {}, "queue": []}
     for message in told:
         for section, value in message.items():
             if section in {"nodes", "jobs", "machines"}:
                 has[section] |= value
                 has[section] = {key: row for key, row in has[section].items() if row is not None}
+            elif section == "queue":
+                for place, gone, come in value:
+                    has["queue"][place : place + gone] = keys(come)
             elif section not in {"now", "reset", "more"}:
                 has[section] = value
     return has
+
+
+def keys(come: list[str | int]) -> list[str]:
+    return [key for each in come for key in ([each] if isinstance(each, str) else ["?"] * each)]
 
 
 @pytest.mark.parametrize("veil", [OPEN, SEES_B, Veil(frozenset({"team-a"}))])
@@ -160,6 +169,36 @@ def test_kueueviz_no_frame_is_larger_than_its_bound(large: Cluster) -> None:
     assert max(map(len, parts)) <= FRAME_BYTES + 1000
     more = [json.loads(each[6:]).get("more", False) for each in parts]
     assert more == [True] * (len(parts) - 1) + [False]
+
+
+def long_queue(jobs: int) -> tuple[JobKey, ...]:
+    return tuple(JobKey(f"team-{n % 40:02d}-research", f"train-llama-sweep-{n:06d}") for n in range(jobs))
+
+
+@pytest.mark.parametrize("veil", [OPEN, Veil(frozenset()), Veil(frozenset({"team-01-research", "team-02-research"}))])
+def test_a_long_queue_comes_in_parts_and_then_only_what_has_changed(veil: Veil) -> None:
+    queue = long_queue(20_000)
+    old, new = Scene(queue=queue), Scene(queue=(*queue[1:15_000], queue[0], *queue[15_001:], JobKey("team-01", "new")))
+    first, then = frames(None, old, veil, NOW), frames(old, new, veil, NOW)
+    assert max(map(len, first)) <= FRAME_BYTES + 1000
+    assert sum(map(len, then)) < 300
+    told = after_all(iter(messages(None, old, veil) + messages(old, new, veil)))
+    assert told["queue"] == [str(key) if veil.shows(key.namespace) else "?" for key in new.queue]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_edits_lead_from_one_queue_to_the_next(seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311
+    all_jobs = long_queue(chance.randrange(14))
+    old, new = (tuple(chance.sample(all_jobs, chance.randrange(len(all_jobs) + 1))) for _ in range(2))
+    new = tuple(key for key in old if chance.random() < 0.8) if seed % 2 else new
+    found = list(old)
+    told = edits(old, new)
+    for edit in told:
+        found[edit.place : edit.place + edit.gone] = edit.come
+    assert tuple(found) == new
+    if seed % 2:
+        assert sum(len(edit.come) for edit in told) == 0
 
 
 def test_a_job_whose_row_would_be_too_large_goes_without_its_seats(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,3 +298,24 @@ def test_links_that_are_down_are_not_drawn() -> None:
     healthy, broken = (told["machines"][told["nodes"][name]["machine"]] for name in ("gpu-06", "gpu-07"))
     assert [0, 3] in [link[:2] for link in healthy["links"]]
     assert [0, 3] not in [link[:2] for link in broken["links"]]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda spec: [nic.update(name=f"other_{nic['name']}") for nic in spec["nics"]],
+        lambda spec: spec["nvlink"].update(linkBandwidthGBps=99.0),
+        lambda spec: [gpu.update(product="Another") for gpu in spec["gpus"]],
+    ],
+)
+def test_machines_that_are_drawn_otherwise_are_of_another_kind(change: Any) -> None:
+    """Also those between which placement sees no difference."""
+    one, other, same = (machine(name, "hgx-h200", "r1") for name in ("n1", "n2", "n3"))
+    for gpu in other[1]["spec"]["gpus"]:
+        gpu.pop("linkBandwidthGBps", None)
+    change(other[1]["spec"])
+    story = Story(cluster_topology("block", "rack"), *one, *other, *same)
+    told = whole(drawn(story))
+    kinds = {name: row["machine"] for name, row in told["nodes"].items()}
+    assert kinds["n1"] == kinds["n3"] != kinds["n2"]
+    assert told["machines"][kinds["n1"]] != told["machines"][kinds["n2"]]

@@ -132,7 +132,8 @@ class ClusterTopologyStatus(Wire):
     """What was found; the operator writes it, at most twice a minute."""
 
     conditions: Annotated[list[Condition], Field(max_length=16)] = []
-    """Ready, which is False where something in the spec does nothing or cannot be meant, and AgentsReport."""
+    """Ready, which is False where something in the spec does nothing or cannot be meant, AgentsReport, and GPUsOffered,
+    which is False where neither a device plugin nor DRA gives Pods the GPUs of some node."""
     levels: Annotated[list[LevelStatus], Field(max_length=MAX_LEVELS + 2)] = []
     """Domains, GPUs and free GPUs of each level that is in use, found or given, outermost first; host is the last."""
     summary: ClusterSummary | None = None

@@ -131,13 +131,15 @@ class TopologyConditionType(StrEnum):
 
     READY = "Ready"
     AGENTS_REPORT = "AgentsReport"
+    GPUS_OFFERED = "GPUsOffered"
 
 
 class TopologyReason(StrEnum):
-    """Reasons of the conditions of a ClusterTopology: True by the first two, else False."""
+    """Reasons of the conditions of a ClusterTopology: True by the first three, else False."""
 
     IN_USE = "InUse"
     ALL_REPORT = "AllReport"
+    ALL_OFFERED = "AllOffered"
     NOT_USED = "NotUsed"
     UNKNOWN_LABEL = "UnknownLabel"
     LEVELS_REVERSED = "LevelsReversed"
@@ -145,6 +147,7 @@ class TopologyReason(StrEnum):
     UNKNOWN_RESOURCE = "UnknownResource"
     EMPTY_TRAFFIC_CLASS = "EmptyTrafficClass"
     AGENTS_SILENT = "AgentsSilent"
+    NOT_OFFERED = "NotOffered"
 
 
 class GpuReason(StrEnum):
@@ -183,8 +186,10 @@ class PendingReason(StrEnum):
     """Why a job waits: the closed list of status.pending.reason."""
 
     INSUFFICIENT_GPUS = "InsufficientGPUs"
+    GPUS_NOT_OFFERED = "GPUsNotOffered"  # by no device plugin, and not by DRA
     INSUFFICIENT_RESOURCES = "InsufficientResources"
     NODES_LOST = "NodesLost"  # it holds the rest of its nodes meanwhile
+    MOVE_PENDING = "MovePending"  # jobs that allow it move elsewhere for it; it holds what they leave
     PREEMPTION_PENDING = "PreemptionPending"  # it holds what jobs of lower priority leave, until their Pods are gone
     NO_NVLINK_ISLAND = "NoNVLinkIsland"
     NO_DOMAIN = "NoDomain"
@@ -235,6 +240,7 @@ class EndReason(StrEnum):
     EVICTED_BY_KUEUE = "EvictedByKueue"
     SHRUNK = "Shrunk"
     GROWN = "Grown"
+    MOVED = "Moved"
     NODE_LOST = "NodeLost"
     GPU_LOST = "GPULost"
     GPU_UNHEALTHY = "GPUUnhealthy"
@@ -297,6 +303,8 @@ class EventReason(StrEnum):
     NOT_STARTING = "NotStarting"
     PODS_NOT_READY = "PodsNotReady"
     RESTARTED = "Restarted"
+    RESIZE_REFUSED = "ResizeRefused"
+    MOVE_REFUSED = "MoveRefused"
     HANGS = "Hangs"
     LEMON = "Lemon"
 
@@ -312,6 +320,7 @@ class EventAction(StrEnum):
     SUSPEND = "Suspend"
     PREEMPT = "Preempt"
     RESIZE = "Resize"
+    MOVE = "Move"
     FINISH = "Finish"
     EXCLUDE = "Exclude"
 

@@ -491,8 +491,8 @@ class TrainingJobSpec(Wire):
     """When a failed job starts again. Default: its first failure of its own ends it."""
     defragment: Defragment = Defragment.NEVER
     """Never, OnRestart or Planned: when the job may be moved to gather free GPUs. OnRestart: where it starts again in
-    new Pods anyway, and a node or a domain of a level is free as a whole by that. Planned is not built yet. Default
-    Never."""
+    new Pods anyway, and a node or a domain of a level is free as a whole by that. Planned: then, and while it runs
+    where a gang that waits fits by that: it starts again elsewhere. Default Never."""
     preflight: Preflight = Preflight.NEVER
     """Never, Warn or Enforce: a short all-reduce on the chosen GPUs before the trainer starts. Default Never."""
     suspend: bool = False

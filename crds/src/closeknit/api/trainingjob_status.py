@@ -138,7 +138,7 @@ class ParameterServerAssignment(Wire):
 
 
 class AwaitedJob(Wire):
-    """A job of lower priority that makes room for another one."""
+    """A job that makes room for another one: by its lower priority, or by a move that it allows."""
 
     namespace: Name
     """Namespace of the job."""
@@ -148,6 +148,8 @@ class AwaitedJob(Wire):
     """metadata.uid of the job."""
     attempt: Annotated[int, Field(ge=1)]
     """The attempt that ends by it."""
+    moves: bool | None = None
+    """True for one that allows to be moved (spec.defragment: Planned), and goes on elsewhere with as many GPUs."""
 
 
 class RoomToGrow(Wire):
@@ -157,6 +159,9 @@ class RoomToGrow(Wire):
     """World size that there was room for when it was found."""
     since: Timestamp
     """Since when there has been room."""
+    refused: Message | None = None
+    """Why the API server does not take the job at that size, so that it stays as it is; absent while nothing is known
+    against it."""
 
 
 class PlacementStatus(Wire):
@@ -188,8 +193,8 @@ class PlacementStatus(Wire):
     spares: Annotated[list[NodeAssignment], Field(max_length=MAX_SPARES)] | None = None
     """Nodes that are held to take the place of lost ones: without ranks and Pods."""
     awaits: Annotated[list[AwaitedJob], Field(max_length=MAX_AWAITED)] | None = None
-    """Jobs of lower priority that make room for this one: it holds these GPUs for the moment when their Pods are gone,
-    and has no Pod before. Absent once it has got them."""
+    """Jobs that make room for this one, by their lower priority or by a move that they allow: it holds these GPUs for
+    the moment when their Pods are gone, and has no Pod before. Absent once it has got them."""
     parameter_servers: Annotated[list[ParameterServerAssignment], Field(max_length=1024)] | None = None
     """Nodes of the parameter servers, which are nodes of the gang."""
     run: Annotated[int, Field(ge=0)] | None = None
@@ -312,12 +317,13 @@ class LostTime(Wire):
     and suspended time, does not count."""
 
     trained_seconds: Annotated[int, Field(ge=0)] = 0
-    """How long all ranks ran. What was trained since the last checkpoint, and then trained again, is in it."""
+    """How long all ranks ran. What was trained since the last checkpoint, and then trained again, is in it. A second
+    with half of the GPUs that it asks for counts as half a second."""
     lost_gpu_seconds: Annotated[dict[str, int], Field(alias="lostGPUSeconds", max_length=40)] = {}
     """GPU-seconds that it did not train, by the reason of the end before: its GPUs times the seconds from the fault
     until all ranks ran again. Starting: from its booking until it first ran."""
     ettr: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Effective training time ratio: the share of the time since its first booking that all ranks ran."""
+    """Effective training time ratio: of the GPU-seconds since its first booking the share in which all ranks ran."""
 
 
 class EnvironmentStatus(Wire):

@@ -18,6 +18,7 @@ _log = logging.getLogger(__name__)
 MAX_HEAD_BYTES = 8192  # request line and headers: a token takes one or two thousand
 # A reader of a stream that takes nothing for so long is gone, or wants our memory.
 STUCK_S = 15.0
+FAREWELL_S = 5.0  # and for what it has not taken when the stream ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ class Exchange(asyncio.Protocol):
         self._headers: dict[str, str] = {}
         self._is_asked = False
         self._task: asyncio.Task[None] | None = None
+        self._farewell: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio: somebody is there."""
@@ -125,14 +127,19 @@ class Exchange(asyncio.Protocol):
         """See asyncio: the client is gone."""
         if self._task is not None:
             self._task.cancel()
+        if self._farewell is not None:
+            self._farewell.cancel()
 
     def on_url(self, url: bytes) -> None:
         """Called by the parser: the target, or a piece of it."""
-        self._target += url
+        if not self._is_asked:
+            self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Called by the parser: one header. Bytes that are no ASCII stay no ASCII."""
-        self._headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+        """Called by the parser: one header. Bytes that are no ASCII stay no ASCII. Those of a second request, or behind
+        a body, count for nothing."""
+        if not self._is_asked:
+            self._headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
 
     def on_headers_complete(self) -> None:
         """Called by the parser: the head is whole."""
@@ -179,6 +186,7 @@ class Exchange(asyncio.Protocol):
             _log.exception("%s has ended early", request.path)
             transport.abort()
         transport.close()
+        self._farewell = asyncio.get_running_loop().call_later(FAREWELL_S, transport.abort)
 
     def _refuse(self, status: HTTPStatus, headers: Mapping[str, str] | None = None) -> None:
         self._is_asked = True

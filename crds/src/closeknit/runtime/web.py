@@ -1,6 +1,7 @@
 """/healthz, /readyz, /metrics and further pages over HTTP or HTTPS, one request on each connection."""
 
 import asyncio
+import ipaddress
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Protocol
@@ -29,7 +30,8 @@ class Vitals(Protocol):
 
 
 class WebServer:
-    """Serves until stopped. `access` None: everybody who can reach it may read everything."""
+    """Serves until stopped. `access` None: everybody who can reach it may read everything, by a name that is ours: a
+    page of another site, whose name leads here by DNS, may not."""
 
     def __init__(
         self,
@@ -89,6 +91,8 @@ class WebServer:
         return _verdict(self._vitals.gaps(), 503)
 
     async def _show_metrics(self, request: HttpRequest) -> Reply:
+        if self._access is None and not is_own_name(request):
+            return Reply(403, b"this is not a name of this server: ask localhost, or an address")
         if self._access is not None:
             status = await self._access.status(shown(request), request.path, request.address)
             if status != 200:
@@ -101,6 +105,19 @@ class WebServer:
 def shown(request: HttpRequest) -> str | None:
     """By what a caller shows who it is, whether it comes itself or through the API server."""
     return request.headers.get("authorization") or request.headers.get(PROXIED.lower())
+
+
+def is_own_name(request: HttpRequest) -> bool:
+    """Whether the Host is one that no stranger can point at us by DNS: localhost, an address, a name of the cluster."""
+    host = request.headers.get("host", "")
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    if name == "localhost" or name.endswith((".localhost", ".svc", ".svc.cluster.local")):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _verdict(complaints: list[str], status: int) -> Reply:

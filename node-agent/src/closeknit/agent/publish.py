@@ -106,7 +106,7 @@ class Publisher:
             # Where OwnerReferencesPermissionEnforcement is on, an owner is given only by who may delete the object.
             raise NotYet(
                 f"the NodeTopology {self._node} has no owner, and the API server does not let this agent give it one "
-                f"({error}); delete it and it is made anew: kubectl delete nodetopology {self._node}"
+                f"({error}); delete it and it is made again: kubectl delete nodetopology {self._node}"
             ) from error
 
     @staticmethod

@@ -208,6 +208,38 @@ def logs(  # noqa: PLR0913 - one for each option
         asyncio.run(printed(LogsArguments(job, tuple(rank or ()), everyone, follow, tail, reach)))
 
 
+def map(  # noqa: A001 - the name of the command
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace", "-n", help="Of the operator; else closeknit.", autocompletion=names_there.namespaces
+        ),
+    ] = None,
+    *,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of this machine's loopback; 0: any.")] = 8080,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print where it is.")] = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """The web map of the cluster, in a browser.
+
+    Forwards a port of this machine to the operator, as kubectl port-forward does, until it is interrupted. The page
+    asks for a token; nothing of the kubeconfig reaches it.
+
+    \b
+      closeknit map
+      closeknit map -n closeknit --port 0 --no-browser
+
+    Exit code 2: the operator is not there, or you may not forward a port to it.
+    """
+    import asyncio  # noqa: PLC0415
+
+    from closeknit.cli.map.command import MapArguments, forward  # noqa: PLC0415
+
+    with refusals():
+        asyncio.run(forward(MapArguments(Reach(kubeconfig, context, namespace), port, not no_browser)))
+
+
 def snapshot(
     file: Annotated[
         Path | None, typer.Option("--file", metavar="FILE", help="Where to write it; else printed.")
@@ -241,5 +273,5 @@ def snapshot(
 
 def add_to(app: typer.Typer) -> None:
     """Makes them commands of the program."""
-    for command in (status, jobs, explain, ranks, watch, logs, snapshot):
+    for command in (status, jobs, explain, ranks, watch, logs, snapshot, map):
         app.command()(command)

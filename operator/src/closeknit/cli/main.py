@@ -315,7 +315,7 @@ def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.", show_
 
 job_commands.add_to(app)
 # As --help lists them: what is asked most comes first.
-_ORDER = ("status", "jobs", "explain", "watch", "logs", "ranks", "env", "plan", "simulate", "topology")
+_ORDER = ("status", "jobs", "explain", "watch", "logs", "ranks", "env", "plan", "simulate", "topology", "map")
 app.registered_commands.sort(key=lambda each: _ORDER.index(name) if (name := _name(each)) in _ORDER else len(_ORDER))
 
 

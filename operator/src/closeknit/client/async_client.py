@@ -20,6 +20,7 @@ from closeknit.client.client_errors import ClientError, JobRefused, NoSuchJob, W
 from closeknit.client.job_draft import JobDraft
 from closeknit.client.job_event import JobEvent
 from closeknit.client.job_maker import JobMaker
+from closeknit.client.odd_arguments import check_name, check_number
 from closeknit.client.seen_job import SeenJob
 from closeknit.client.waiting import REACHED, JobWait, Progress, Until
 from closeknit.kube.api import JsonObject, Resource
@@ -58,7 +59,7 @@ class AsyncClient(JobMaker):
         is made. Raises JobRefused and ClientError."""
         from closeknit.cli.live.asking import plan_of  # noqa: PLC0415 - a second of models, which no other call needs
 
-        written = job.checked()
+        written = _draft(job).checked()
         reach = Reach(self._reach.kubeconfig, self._reach.context)
         if job.namespace is None and self._namespace is not None:
             written = written.inside(self._namespace)
@@ -69,7 +70,7 @@ class AsyncClient(JobMaker):
 
     async def submit(self, job: JobDraft) -> SeenJob:
         """Makes the job. Raises JobRefused, also where one of that name is there already, and ClientError."""
-        job.checked()
+        _draft(job).checked()
         async with self._reached() as api:
             namespace = job.namespace or self._here(api)
             try:
@@ -80,7 +81,13 @@ class AsyncClient(JobMaker):
             except (Invalid, Forbidden, TooLarge, NotFound) as error:
                 if isinstance(error, NotFound) and not str(error).startswith("namespaces "):
                     raise  # the kind is not there
-                words = f"the API server refuses TrainingJob {namespace}/{job.name}: {' '.join(str(error).split())}"
+                said = " ".join(str(error).split())
+                words = f"the API server refuses TrainingJob {namespace}/{job.name}: {said}"
+                if isinstance(error, Forbidden) and (who := _NOT_ALLOWED.search(said)) is not None:
+                    words = (
+                        f"{who[1]} may not create TrainingJobs in namespace {namespace}: an administrator binds the "
+                        f"role edit, or closeknit-edit, there ({said})"
+                    )
                 raise JobRefused(printable(words)) from None
             return SeenJob(msgspec.json.encode(made))
 
@@ -111,6 +118,9 @@ class AsyncClient(JobMaker):
         """
         if until not in REACHED:
             raise ValueError(f"until is {until!r}; allowed: {', '.join(REACHED)}")
+        check_name(name)
+        if timeout_s is not None:
+            check_number(timeout_s, "timeout_s", is_whole=False, least=float("-inf"))
         waiting: JobWait | None = None
         try:
             async with asyncio.timeout(timeout_s) as limit, self._reached() as api:
@@ -142,8 +152,10 @@ class AsyncClient(JobMaker):
         """
         from closeknit.cli.logs.log_reader import LogsArguments, read_logs  # noqa: PLC0415 - models of 0.3 s
 
-        if tail is not None and tail < 0:
-            raise ClientError(f"tail={tail}: the number of last lines is 0 or more")
+        if tail is not None:
+            check_number(tail, "tail")
+        if rank is not None:
+            check_number(rank, "rank")
         async with self._reached() as api:
             await self._body(api, name)
             reach = Reach(namespace=self._here(api))
@@ -218,6 +230,7 @@ class AsyncClient(JobMaker):
 
     async def _body(self, api: HttpApi, name: str) -> JsonObject:
         namespace = self._here(api)
+        check_name(name)
         try:
             return await api.get(TRAINING_JOBS, name, namespace=namespace)
         except NotFound:
@@ -227,6 +240,14 @@ class AsyncClient(JobMaker):
         raise NoSuchJob(printable(f"there is no TrainingJob {name} in namespace {namespace}; {these}"))
 
 
+def _draft(job: object) -> JobDraft:
+    if not isinstance(job, JobDraft):
+        raise JobRefused(f"the job is a {type(job).__name__}; make one by client.job(...), or JobDraft(manifest)")
+    return job
+
+
+# As RBAC says it; a quota or an admission policy refuses the job, and says so otherwise.
+_NOT_ALLOWED = re.compile(r"\bUser (\"[^\"]*\") cannot create resource\b")
 _OPTIONS = re.compile(r"--(kubeconfig|context|namespace|rank|follow)\b")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from closeknit.api.names import GROUP, TRAINER_CONTAINER, VERSION
 from closeknit.api.text.printable import printable
 from closeknit.client.client_errors import JobRefused
+from closeknit.client.odd_arguments import check_plain
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -25,14 +26,19 @@ class JobDraft:
 
     @property
     def name(self) -> str:
-        """metadata.name."""
-        return str(self.body["metadata"]["name"])
+        """metadata.name; empty where there is none."""
+        return str(self._metadata.get("name") or "")
 
     @property
     def namespace(self) -> str | None:
         """metadata.namespace; None: where the client looks."""
-        found: str | None = self.body["metadata"].get("namespace")
+        found: str | None = self._metadata.get("namespace")
         return found
+
+    @property
+    def _metadata(self) -> Mapping[str, Any]:
+        found = self.body.get("metadata")
+        return found if isinstance(found, Mapping) else {}
 
     def checked(self) -> "JobFile":
         """The job as `closeknit plan` reads it. Raises JobRefused at the first mistake."""
@@ -41,6 +47,12 @@ class JobDraft:
         from closeknit.cli.input.manifest import Manifest, Text  # noqa: PLC0415
 
         body = dict(self.body)
+        check_plain(body, "job")
+        for field, wanted in (("apiVersion", f"{GROUP}/{VERSION}"), ("kind", "TrainingJob")):
+            if body.get(field) != wanted:
+                raise JobRefused(f"the draft has no {field}: {wanted}; make it by client.job(...)")
+        if not self.name:
+            raise JobRefused("the draft has no metadata.name; make it by client.job(...)")
         try:
             return training_job_of(Manifest(Text(Path("job"), json.dumps(body)), 0, (), body))
         except BadInput as error:

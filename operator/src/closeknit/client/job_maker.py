@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from closeknit.client.client_errors import JobRefused
 from closeknit.client.job_draft import JobDraft, drafted, simple_template
+from closeknit.client.odd_arguments import check_command, check_mapping, check_name, check_plain
 
 if TYPE_CHECKING:
     from closeknit.api.trainingjob import (
@@ -22,6 +23,8 @@ class JobMaker:
     """Base of the clients."""
 
     def __init__(self, namespace: str | None) -> None:
+        if namespace:
+            check_name(namespace, "the name of a namespace")
         self._namespace = namespace
 
     def job(  # noqa: PLR0913 - one for each field of a TrainingJob
@@ -64,6 +67,15 @@ class JobMaker:
 
         Raises JobRefused, which names the field.
         """
+        if not isinstance(name, str):
+            check_name(name)
+        check_command(command)
+        check_mapping(template, "template")
+        for what, given in (("env", env), ("limits", limits), ("labels", labels), ("annotations", annotations)):
+            check_mapping(given, what, of_text=what in {"labels", "annotations"})
+        for what, plain in (("name", name), ("image", image), ("command", command), ("env", env), ("limits", limits),
+                            ("template", template), ("labels", labels), ("annotations", annotations)):  # fmt: skip
+            check_plain(plain, what)
         if (image is None) == (template is None):
             raise JobRefused(f"TrainingJob {name}: give either image, with its command, or template")
         if template is not None and (command or env or limits):

@@ -12,13 +12,14 @@ from closeknit.client.client_errors import JobFailed, NoSuchJob
 from closeknit.client.seen_job import SeenJob
 from closeknit.kube.api import Api
 from closeknit.kube.backoff import Backoff
-from closeknit.kube.errors import Gone, Transient
+from closeknit.kube.errors import Gone, Transient, Unauthorized
 
 Until = Literal["Running", "Succeeded"]
 Progress = Callable[[SeenJob], object]
 
 WATCH_S = 300  # an API server ends a watch after five to ten minutes anyway
 SILENT_S = 30  # past that no end comes: a laptop slept, or a NAT has forgotten the connection, which nothing tells
+FIRST_S = 60  # so long an API server that is busy, or starts, is asked for the first time
 BACKOFF = Backoff(first_s=1.0, longest_s=30.0)  # a person waits: half a minute at most after an outage
 REACHED = {"Running": ("Running", "Succeeded"), "Succeeded": ("Succeeded",)}
 """State that is waited for -> states in which a job is that far."""
@@ -42,26 +43,33 @@ class JobWait:
         self._reached = REACHED[until]
         self._progress = progress
         self._uid = ""
+        self._is_refused = False
+        """Whether the last request was answered that nobody knows who asks."""
         self.last: SeenJob | None = None
 
     async def end(self) -> SeenJob:
-        """The job once it is that far. Once it was seen, reconnects for as long as that takes.
+        """The job once it is that far. Once it was seen, reconnects for as long as that takes. An API server that says
+        that it cannot answer now is asked for a minute before that.
 
         Raises JobFailed, and NoSuchJob for a job that is not there, is deleted meanwhile, or is another one of that
         name by now.
         """
-        failures = 0
+        failures, begun_at = 0, asyncio.get_running_loop().time()
         while True:
             asked_s: float | None = None
             try:
                 if (found := await self._read_and_watch()) is not None:
                     return found
                 failures = 1  # a watch that ends at once, again and again, costs a read a second at most
+            except Unauthorized:  # once: before the next request the login is renewed
+                if self.last is None or self._is_refused:
+                    raise
+                self._is_refused, failures = True, 1
             except Gone:
                 failures = 1
             except Transient as error:
-                if self.last is None:  # a wrong address, most likely
-                    raise
+                if self.last is None and (not error.code or asyncio.get_running_loop().time() - begun_at > FIRST_S):
+                    raise  # where nothing answers, it is a wrong address, most likely
                 failures += 1
                 asked_s = error.retry_after_s
             await asyncio.sleep(BACKOFF.pause_s(failures, asked_s))
@@ -70,6 +78,7 @@ class JobWait:
         """The job, if it is that far before the watch ends."""
         selector = f"metadata.name={self._name}"
         page = await self._api.list(TRAINING_JOBS, namespace=self._namespace, field_selector=selector)
+        self._is_refused = False
         if not page.items:
             raise self._gone()
         if self._is_reached(page.items[0]):

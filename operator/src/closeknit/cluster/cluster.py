@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 from immutables import Map
 
 from closeknit.api.clustertopology import Fabric
-from closeknit.api.names import GPU_RESOURCE, HOST_LEVEL, IMEX_CHANNELS, JobKey
+from closeknit.api.names import GPU_DRA_DRIVER, GPU_RESOURCE, HOST_LEVEL, IMEX_CHANNELS, JobKey
 from closeknit.api.nodetopology_status import RunEnd, TrafficPath
 from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.api.trainingjob_status import Binding
@@ -31,7 +31,7 @@ from closeknit.cluster.objects.pod_requests import Amounts
 from closeknit.cluster.objects.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from closeknit.cluster.persistent.heartbeats import STALE_AFTER
 from closeknit.cluster.persistent.table import EMPTY, ObjectKey, Table
-from closeknit.cluster.pods.pod import Pod
+from closeknit.cluster.pods.pod import UUIDS, Pod
 from closeknit.cluster.store.indexes import (
     ALLOCATIONS,
     AWAITING,
@@ -288,6 +288,18 @@ class Cluster:
     def claimed_uuids(self, claim: ResourceClaim) -> tuple[str | None, ...]:
         """UUID of each GPU that the claim holds, in the order of its allocation; None where no slice names it."""
         return tuple(uuid_of(device, self._tables.under(SLICES_OF_POOL, pool)) for pool, device in claim.devices)
+
+    def called_ill(self, pod: Pod) -> frozenset[str]:
+        """UUIDs of the Pod's GPUs and MIG devices that its kubelet calls unhealthy."""
+        found: set[str | None] = set()
+        for device in pod.ill_devices:
+            driver, _, rest = device.partition("/")
+            pool, _, name = rest.rpartition("/")
+            if driver == GPU_DRA_DRIVER and pool:
+                found.add(uuid_of(name, self._tables.under(SLICES_OF_POOL, pool)))
+            elif device.startswith(UUIDS):
+                found.add(device)
+        return frozenset(uuid for uuid in found if uuid is not None)
 
     def nodes_of_nics(self, claim: ResourceClaim) -> frozenset[str]:
         """The nodes whose NICs it holds."""

@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from closeknit.api.names import PendingReason
 from closeknit.cluster.booking.booking import AwaitedAttempt
 from closeknit.lifecycle.attempt.subject import Subject, seconds_until
-from closeknit.lifecycle.book import reserve
+from closeknit.lifecycle.book import reason_of, reserve
 from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.conditions import stated
 from closeknit.lifecycle.status.pauses import is_between
@@ -19,9 +18,10 @@ def await_room(subject: Subject, awaited: Sequence[AwaitedAttempt], message: str
     if placement is not None:
         return reserve(subject, placement, awaited, message)
     told, told_at, now = subject.job.status.pending, subject.answers.told_at, subject.now
-    is_told = told is not None and told.reason == PendingReason.PREEMPTION_PENDING
+    reason = reason_of(awaited)
+    is_told = told is not None and told.reason == reason
     if is_told and told is not None and told.message == stated(message):
         return subject.nothing()
     if is_told and told_at is not None and is_between(told_at, now, told_at + TOLD_AGAIN):
         return subject.plan(wake_after_s=seconds_until(told_at + TOLD_AGAIN, now))
-    return subject.plan(statuses.awaiting(subject.job, now, None, message))
+    return subject.plan(statuses.awaiting(subject.job, now, None, reason, message))

@@ -93,10 +93,10 @@ def too_many(job: TrainingJob, placement: Placement, volumes: Volumes) -> str | 
 
 def book(subject: Subject, placement: Placement, why: str = "") -> Plan:
     """The booking of the placement, and all children of the attempt; of one whose other Pods stay only the new ones.
-    `why` a job leaves the GPUs that it has."""
+    `why` a job leaves the GPUs that it has by choice: nothing is stored then where the API server refuses the gang."""
     job, number = subject.job, subject.attempt
     booked = _placement_status(job, placement)
-    stored = job.status.placement
+    stored, is_by_choice = job.status.placement, bool(why)
     if stored is not None and stored.swapping:
         swapped = _swapped(subject, placement, booked, stored)
         if isinstance(swapped, Plan):
@@ -115,13 +115,13 @@ def book(subject: Subject, placement: Placement, why: str = "") -> Plan:
     plan = subject.plan(
         status,
         demand=asked,
-        probes=_probes(subject, made),
+        probes=creation.trials(made) if is_by_choice else _probes(subject, made),
         opening=children.opening,
         actions=children.actions,
         notice=placed(subject, booked, harmed(found), why),
         adds=creation.additions(made),
     )
-    return replace(plan, sets=found.names)
+    return replace(plan, sets=found.names, is_by_choice=is_by_choice)
 
 
 def reserve(subject: Subject, placement: Placement, awaited: Sequence[AwaitedAttempt], message: str) -> Plan:
@@ -133,17 +133,25 @@ def reserve(subject: Subject, placement: Placement, awaited: Sequence[AwaitedAtt
     made = _gang(subject, _booking(job, placement, subject.attempt), booked)
     children = creation.whole(made, with_others=True)
     is_first = job.status.placement is None
-    status = statuses.awaiting(job, subject.now, booked, message, unknown_preference(job.spec, subject.cluster))
+    reason, unknown = reason_of(awaited), unknown_preference(job.spec, subject.cluster)
+    status = statuses.awaiting(job, subject.now, booked, reason, message, unknown)
     demand = quota_demand(children.manifests, may_be_counted=may_be_counted(subject))
-    there = (subject.cluster.pods_of(each.job) for each in awaited if each.job.namespace == job.key.namespace)
+    going = (each for each in awaited if each.job.namespace == job.key.namespace and not each.moves)
+    there = (subject.cluster.pods_of(each.job) for each in going)
     left = given_back(pod for pods in there for pod in pods if pod.is_live)
     return subject.plan(
         status,
         demand=replace(demand, given_back=left) if is_first else None,
         probes=(pod(made, 0),) if is_first else (),
-        notice=subject.notice(PendingReason.PREEMPTION_PENDING, message, action=EventAction.QUEUE),
+        notice=subject.notice(reason, message, action=EventAction.QUEUE),
         adds=creation.additions(made),
     )
+
+
+def reason_of(awaited: Sequence[AwaitedAttempt]) -> PendingReason:
+    """Why a job waits for which these make room."""
+    moves = all(each.moves for each in awaited)
+    return PendingReason.MOVE_PENDING if moves else PendingReason.PREEMPTION_PENDING
 
 
 def _gang(subject: Subject, booking: Booking, booked: PlacementStatus) -> Gang:

@@ -13,7 +13,9 @@ from closeknit.api.names import GPU_DRA_DRIVER, UNHEALTHY_TAINT
 from closeknit.cluster.cluster import Cluster, UnhealthyDevice
 from closeknit.cluster.objects.dra import DeviceTaintRule
 
-TAINT_RULE_VERSION = "v1beta2"  # of resource.k8s.io: beta in Kubernetes 1.36, and off unless an admin turns it on
+# Of resource.k8s.io, the newest first: Kubernetes 1.37 serves the first alone unless an admin wants more, and 1.36 the
+# second where an admin has turned it on.
+TAINT_RULE_VERSIONS = ("v1", "v1beta2")
 _VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")  # of a taint, as of a label
 
 
@@ -35,7 +37,7 @@ class TaintNews(NamedTuple):
     """What to write now."""
 
     missing: tuple[dict[str, Any], ...]
-    """Rules to create, by name."""
+    """Rules to create, by name, without the apiVersion: in whichever of TAINT_RULE_VERSIONS is served."""
     gone: tuple[DeviceTaintRule, ...]
     """Rules to delete, by name."""
 
@@ -55,7 +57,6 @@ def _rule(device: UnhealthyDevice, taints: DeviceTaints) -> dict[str, Any]:
     told = device.why.partition(", ")[0]
     digest = sha256(f"{device.pool}/{device.device}/{taints.effect}".encode()).hexdigest()[:16]
     return {
-        "apiVersion": f"resource.k8s.io/{TAINT_RULE_VERSION}",
         "kind": "DeviceTaintRule",
         "metadata": {"name": f"closeknit-{digest}", "labels": {"app.kubernetes.io/managed-by": "closeknit"}},
         "spec": {

@@ -1,12 +1,14 @@
-"""A running attempt ends by a verdict on the queue: it makes room, gives Kueue its quota back, or changes its size.
+"""A running attempt ends by a verdict on the queue: it makes room, gives Kueue its quota back, changes its size, or
+moves.
 
-The end of an attempt of another size and the booking of the next one are one write. All its Pods are new: how many
+The end of such an attempt and the booking of the next one are one write. All its Pods are new: how many
 ranks there are, and how many of them are before its own, is told to each Pod when it is made.
 """
 
 from dataclasses import replace
 
 from closeknit.api.names import EndReason, EventAction, JobKey, service_name
+from closeknit.cluster.booking.booking import assignments, names
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.remains import remains
 from closeknit.lifecycle.attempt.subject import Subject, deletions
@@ -51,13 +53,13 @@ def _ended(attempt: Attempt, reason: EndReason, message: str, action: EventActio
 
 def grow(attempt: Attempt, placement: Placement) -> Plan:
     """The attempt ends, uncharged, and the next one has these GPUs. Nothing is stored where a quota has too little left
-    for them."""
+    for them, or the API server refuses the larger gang."""
     before, after, asked = attempt.booking.gpus, _gpus(placement), attempt.subject.job.spec.gpus
     message = (
         f"grows from {before} to {after} of its {count(asked, 'GPU')}, for there has been room for more of them for "
         f"{_minutes()}; it starts again in new Pods, and is not charged for this"
     )
-    return _resized(attempt, placement, EndReason.GROWN, message)
+    return _resized(attempt, placement, EndReason.GROWN, message, is_by_choice=True)
 
 
 def shrink(attempt: Attempt, placement: Placement, by: JobKey) -> Plan:
@@ -68,26 +70,49 @@ def shrink(attempt: Attempt, placement: Placement, by: JobKey) -> Plan:
         f"gives {before - after} of its {count(before, 'GPU')} to {whom}, which has a higher priority, and goes on "
         f"with {after}; it starts again in new Pods, is not charged for this, and grows as soon as there is room"
     )
-    plan = _resized(attempt, placement, EndReason.SHRUNK, message)
-    return replace(plan, demand=None)  # whatever a quota says, it has to give them
+    return _resized(attempt, placement, EndReason.SHRUNK, message, is_by_choice=False)
 
 
-def _resized(attempt: Attempt, placement: Placement, reason: EndReason, message: str) -> Plan:
+def move(attempt: Attempt, placement: Placement, by: JobKey, gpus: int) -> Plan:
+    """The attempt ends, uncharged, and the next one has these GPUs, as many, so that a gang of so many GPUs has room.
+    Nothing is stored where a quota has too little left, or the API server refuses the gang there."""
+    whom, stored = _named(by, attempt.subject), attempt.subject.job.status.placement
+    before = names([node.name for node in assignments(stored)]) if stored is not None else ""
+    after = names([share.node for share in placement.shares])
+    message = (
+        f"moves from {before} to {after}, as spec.defragment: Planned allows, which gives {whom} room for its "
+        f"{count(gpus, 'GPU')}; it starts again in new Pods, and is not charged for this"
+    )
+    return _resized(attempt, placement, EndReason.MOVED, message, is_by_choice=True)
+
+
+def _resized(attempt: Attempt, placement: Placement, reason: EndReason, message: str, *, is_by_choice: bool) -> Plan:
+    """The end of the attempt, and the booking of the next one. Its Pods are made by the next Plan: quotas still count
+    those of now. `is_by_choice`: quotas and a dry run are asked first. Who has to give GPUs gives them, whatever these
+    say."""
     if attempt.is_over:
         return succeeded(attempt)
     subject = attempt.subject
     ended = statuses.restarting(subject.job, subject.now, reason, message, again=None)
     following = replace(subject, job=subject.job.model_copy(update={"status": ended}))
-    plan = book(following, placement)
+    plan = book(following, placement, message if is_by_choice else "")
     foreign = deletions(attempt.replaced)
     named = {each.name for each in foreign}
     left = (each for each in remains(subject, subject.attempt, ended=subject.now).actions if each.name not in named)
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
     return replace(
         plan,
-        demand=None if plan.demand is None else replace(plan.demand, given_back=_given_back(subject)),
-        actions=(*foreign, *left, service, *plan.actions),
-        notice=subject.notice(reason, message, action=EventAction.RESIZE, warning=reason is EndReason.SHRUNK),
+        demand=replace(plan.demand, may_be_counted=False, given_back=_given_back(subject))
+        if plan.demand is not None and is_by_choice
+        else None,
+        opening=(),
+        actions=(*foreign, *left, service),
+        notice=subject.notice(
+            reason,
+            message,
+            action=EventAction.MOVE if reason is EndReason.MOVED else EventAction.RESIZE,
+            warning=reason is EndReason.SHRUNK,
+        ),
     )
 
 

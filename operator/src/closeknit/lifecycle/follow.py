@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 from math import inf
 
-from closeknit.api.names import TRAINING_JOB, EndReason, EventAction, PendingReason, service_name
+from closeknit.api.names import TRAINING_JOB, EndReason, EventAction, EventReason, PendingReason, service_name
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.booking.booking import Booking, BookingShare, booking
@@ -16,7 +16,7 @@ from closeknit.lifecycle.attempt.remains import Remains, remains
 from closeknit.lifecycle.attempt.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.awaited_room import await_room
 from closeknit.lifecycle.book import book
-from closeknit.lifecycle.eviction import evict, evict_by_kueue, grow, shrink
+from closeknit.lifecycle.eviction import evict, evict_by_kueue, grow, move, shrink
 from closeknit.lifecycle.health.ending import abandoned, over, succeeded
 from closeknit.lifecycle.reserved_words import estimated_start, expectation
 from closeknit.lifecycle.status import statuses
@@ -38,6 +38,7 @@ from closeknit.lifecycle.verdict import (
     Grow,
     Hold,
     Keep,
+    Move,
     Refusal,
     Reservation,
     Reserve,
@@ -48,6 +49,7 @@ from closeknit.lifecycle.verdict import (
 )
 from closeknit.lifecycle.writes.answers import NOTHING, TOLD_AGAIN, Answers, undeleted_words
 from closeknit.lifecycle.writes.plan import Action, Delete, Plan, Telling
+from closeknit.placement.values.sentences import count
 
 
 def follow(
@@ -61,11 +63,8 @@ def follow(
     due = None if isinstance(verdict, Wait) and verdict.refusal.cause in _NOT_DUE else deadline(job)
     is_late = due is not None and due <= now
     match verdict:
-        case Keep(booking, is_fit, room):
-            attempt = Attempt(subject, booking)
-            plan = _too_late(subject) if is_late and not attempt.is_over else tend(attempt, is_fit=is_fit)
-            if room is not None and not plan.writes:
-                plan = subject.plan(statuses.roomy(job, now, room), wake_after_s=plan.wake_after_s)
+        case Keep():
+            plan = _keep(subject, verdict, is_late=is_late)
         case _ if is_late:
             plan = _too_late(subject)
         case Book(placement, why):
@@ -82,6 +81,8 @@ def follow(
             plan = grow(Attempt(subject, held), placement)
         case Shrink(held, placement, by):
             plan = shrink(Attempt(subject, held), placement, by)
+        case Move(held, placement, by, gpus):
+            plan = move(Attempt(subject, held), placement, by, gpus)
         case Reserve(refusal, reservation):
             plan = _wait(subject, refusal, reservation)
         case Wait(refusal):
@@ -103,6 +104,26 @@ def _too_late(subject: Subject) -> Plan:
         "to train on from its last checkpoint, create the job again with a later deadline"
     )
     return over(subject, EndReason.DEADLINE_EXCEEDED, message)
+
+
+def _keep(subject: Subject, verdict: Keep, *, is_late: bool) -> Plan:
+    """The care for what it holds; then what there is to tell of room for more."""
+    attempt, job, held = Attempt(subject, verdict.booking), subject.job, verdict.booking
+    plan = _too_late(subject) if is_late and not attempt.is_over else tend(attempt, is_fit=verdict.is_fit)
+    unmoved = subject.answers.refused_change
+    if plan.writes:
+        return plan
+    if unmoved is not None and unmoved.reason is EventReason.MOVE_REFUSED and not unmoved.is_told:
+        words = f"it stays where it is: {unmoved.message}"
+        told = subject.notice(unmoved.reason, words, action=EventAction.MOVE, warning=True)
+        return replace(plan, notice=told)
+    if verdict.room is None:
+        return plan
+    status, told = statuses.roomy(job, subject.now, verdict.room, verdict.refused), None
+    if verdict.refused is not None:
+        words = f"it goes on with {held.gpus} of its {count(job.spec.gpus, 'GPU')}: {verdict.refused}"
+        told = subject.notice(EventReason.RESIZE_REFUSED, words, action=EventAction.RESIZE, warning=True)
+    return subject.plan(status, notice=told, wake_after_s=plan.wake_after_s)
 
 
 def _hold(subject: Subject, shares: tuple[BookingShare, ...], message: str) -> Plan:

@@ -28,6 +28,7 @@ from closeknit.lifecycle.overview.summary import news_of
 from closeknit.lifecycle.restart.lemons import record_of
 from closeknit.lifecycle.status.conditions import Observation, observed
 from closeknit.lifecycle.writes.plan import Notice
+from closeknit.placement.refusals.reasons import SET_UP
 from closeknit.placement.values.sentences import count, listed
 
 MOST_TOLD = 16  # objects; one counts, and only administrators make more of them
@@ -116,7 +117,7 @@ def topology_status(
     """The status of one ClusterTopology."""
     nodes = [view for view in cluster.nodes.values() if view.machine is not None]
     if _counts(topology):
-        told, levels = [_ready(topology, cluster, nodes), _agents(nodes)], levels_of(cluster)
+        told, levels = [_ready(topology, cluster, nodes), _agents(nodes), _offered(nodes)], levels_of(cluster)
     else:
         words = (
             f"only the ClusterTopology called {DEFAULT_CLUSTER_TOPOLOGY} counts; create it under that name, and delete "
@@ -169,6 +170,20 @@ def _agents(nodes: Sequence[NodeView]) -> Observation:
         f"placed on {names(silent)}"
     )
     return Observation(TopologyConditionType.AGENTS_REPORT, False, TopologyReason.AGENTS_SILENT, words)
+
+
+def _offered(nodes: Sequence[NodeView]) -> Observation:
+    """Whether Pods can be given GPUs of every node, by a device plugin or by DRA."""
+    without = sorted(view.name for view in nodes if view.exclusion is None and view.is_unoffered)
+    if not without:
+        return Observation(TopologyConditionType.GPUS_OFFERED, True, TopologyReason.ALL_OFFERED)
+    verb = "gives" if len(without) == 1 else "give"
+    words = (
+        f"{len(without)} of {count(len(nodes), 'node')} with GPUs {verb} Pods none: neither a device plugin nor a "
+        f"ResourceSlice offers any of {names(without)}; {SET_UP}, or see why it does not: "
+        "kubectl get clusterpolicies.nvidia.com, kubectl get gpuclusters.nvidia.com"
+    )
+    return Observation(TopologyConditionType.GPUS_OFFERED, False, TopologyReason.NOT_OFFERED, words)
 
 
 def is_silent(view: NodeView) -> bool:

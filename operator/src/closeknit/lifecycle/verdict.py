@@ -57,6 +57,8 @@ class Keep:
     room: int | None = None
     """Of a job that holds fewer GPUs than it asks for: the size that there is room for now, 0 for none, where its
     status says otherwise; None where nothing is to be said."""
+    refused: str | None = None
+    """Why the API server refuses it at that size, where its status does not say so yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,17 @@ class Shrink:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """It goes on with other GPUs, as many: its attempt ends, so that a gang has room that waits."""
+
+    booking: Booking
+    placement: Placement
+    by: JobKey
+    gpus: int
+    """Of that gang."""
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """It holds nothing, or must give up what it holds."""
 
@@ -130,7 +143,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Room that is kept for the first job that waits for some: whoever comes after it may not delay it."""
+    """Room that is kept for the first job that waits for some: a later job may not delay it."""
 
     job: JobKey
     at: datetime | None
@@ -150,5 +163,5 @@ class Reserve(Wait):
     reservation: Reservation
 
 
-Verdict = Keep | Book | Hold | Await | Evict | EvictByKueue | Grow | Shrink | Wait | Reserve
+Verdict = Keep | Book | Hold | Await | Evict | EvictByKueue | Grow | Shrink | Move | Wait | Reserve
 """What `schedule` says of a job, and `follow` brings its objects to."""

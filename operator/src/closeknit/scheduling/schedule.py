@@ -18,6 +18,7 @@ from closeknit.scheduling.memo.refusal_words import AGAIN, renewed
 from closeknit.scheduling.memo.standing import Standing, in_order, noted
 from closeknit.scheduling.memo.template_memory import template_memory
 from closeknit.scheduling.moving.on_restart import moved
+from closeknit.scheduling.moving.planned import or_by_moves
 from closeknit.scheduling.policy.crowd import Crowd
 from closeknit.scheduling.policy.gates import gated, put_aside, readable
 from closeknit.scheduling.policy.hold import held
@@ -32,6 +33,7 @@ from closeknit.scheduling.queue.entries import UNREAD, Case, Outcome, QueueEntry
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.resizing.fewer_gpus import or_with_fewer
 from closeknit.scheduling.resizing.grow import grown
+from closeknit.scheduling.victims.movers import Movers
 from closeknit.scheduling.victims.preemptions import Preemptions
 
 POLICIES: tuple[Policy, ...] = (
@@ -45,7 +47,7 @@ POLICIES: tuple[Policy, ...] = (
     grown,
     held,
     put_aside,
-    or_with_fewer(preempt),
+    or_by_moves(or_with_fewer(preempt)),
 )
 """In this order: the first that has a verdict on a job decides. The last one always has."""
 
@@ -81,6 +83,7 @@ def schedule(
         preemptions=preemptions,
         backfill=backfill,
         growth=Growth(cluster, questions.could_place),
+        movers=Movers(cluster, memory.answers, memory.busy, now),
         beyond=templates.beyond,
     )
     scene = last.scene if is_quiet else cluster

@@ -47,7 +47,7 @@ class Foretold(NamedTuple):
 
 
 class PreemptionCost(NamedTuple):
-    """What jobs lost that ended for others, and began anew."""
+    """What jobs lost that ended for others, and began again."""
 
     times: int
     gpu_seconds: float

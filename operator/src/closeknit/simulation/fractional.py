@@ -88,7 +88,7 @@ class Sharing:
             began += self._moved_in(now_s)
 
     def stopped(self) -> Sequence[Submission]:
-        """As the operator's queue; whoever shares a GPU stops with it."""
+        """As the operator's queue; those that share a GPU stop with it."""
         return self._stopped
 
     def wake_s(self, now_s: float) -> float | None:

@@ -32,7 +32,7 @@ class Operated:
 
     Of the API server's time, the Pods' start and restarts nothing is modelled: a job begins when it is booked. What the
     cluster holds at the beginning stays so to the end, and no agent falls silent. A job that ends for another does so
-    at once, and begins anew later: a trace says nothing of checkpoints.
+    at once, and begins again later: a trace says nothing of checkpoints.
     """
 
     def __init__(self, cluster: Cluster, begins: datetime) -> None:

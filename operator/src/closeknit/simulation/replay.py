@@ -37,7 +37,7 @@ class Queue(Protocol[Job]):
         """The jobs that begin now; asked once at every moment, after all that comes and goes at it."""
 
     def stopped(self) -> Sequence[Job]:
-        """The jobs that had begun and wait again since those began; each begins anew."""
+        """The jobs that had begun and wait since those began; each begins from its start."""
 
     def wake_s(self, now_s: float) -> float | None:
         """When it is to be asked again though nothing comes or goes; None: never."""

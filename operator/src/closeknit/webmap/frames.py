@@ -7,9 +7,11 @@ import msgspec
 
 from closeknit.api.names import JobKey
 from closeknit.webmap.map_rows import HIDDEN, NodeRow
+from closeknit.webmap.queue_edits import QueueEdit, edits
 from closeknit.webmap.scene import EMPTY_SCENE, DrawnJob, DrawnNode, Scene
 
 FRAME_BYTES = 1 << 18  # what a browser reads in some milliseconds; one row may be longer, up to its own bound
+EDIT_BYTES = 1 << 15
 _encode = msgspec.json.Encoder().encode
 
 
@@ -30,7 +32,8 @@ def frames(old: Scene | None, new: Scene, veil: Veil, now: datetime) -> tuple[by
     """The events by which a reader of `old` has `new`; none where nothing has changed. `old` None: he has nothing.
 
     Every event is one JSON object. `more` is true where another one belongs to the same moment, `reset` where what was
-    there before is gone; a row that is null is gone.
+    there before is gone; a row that is null is gone. `queue` is edits, one after the other: (place, how many go, keys
+    that come; a number in their place is so many jobs that are not shown).
     """
     parts = list(_packed(_changes(old or EMPTY_SCENE, new, veil, is_first=old is None)))
     if not parts and old is not None:
@@ -47,7 +50,8 @@ def frames(old: Scene | None, new: Scene, veil: Veil, now: datetime) -> tuple[by
 
 
 _Change = tuple[str, bytes, bytes]
-"""Section, key and value; without a key the section is the value."""
+"""Section, key and value; without a key the section is the value, or a list of such values."""
+_LISTS = {"queue"}
 _NULL = b"null"
 
 
@@ -62,12 +66,40 @@ def _changes(old: Scene, new: Scene, veil: Veil, *, is_first: bool) -> Iterator[
             yield "machines", _encode(key), wire
     yield from _nodes(old.nodes, new.nodes, veil)
     yield from _jobs(old.jobs, new.jobs, veil)
-    queue = _queue(new.queue, veil)
-    if is_first or _queue(old.queue, veil) != queue:
-        yield "queue", b"", _encode(queue)
-    hidden = sum(not veil.shows(key.namespace) for key in new.jobs)
-    if is_first or sum(not veil.shows(key.namespace) for key in old.jobs) != hidden:
+    found = new.queue_edits if new.queue_before is old.queue else edits(old.queue, new.queue)
+    for edit in found:
+        for place, gone, come in _parts(edit, veil):
+            yield "queue", b"", _encode((place, gone, come))
+    hidden = _hidden(new, veil)
+    if is_first or _hidden(old, veil) != hidden:
         yield "hidden", b"", _encode(hidden)
+
+
+def _parts(edit: QueueEdit, veil: Veil) -> Iterator[tuple[int, int, list[str | int]]]:
+    """An edit, or as many as make each a small one."""
+    place, gone = edit.place, edit.gone
+    come: list[str | int] = []
+    size = held = 0
+    for key in edit.come:
+        if not veil.shows(key.namespace):
+            if come and isinstance(last := come[-1], int):
+                come[-1] = last + 1
+            else:
+                come.append(1)
+        else:
+            come.append(word := str(key))
+            size += len(word) + 3
+        held += 1
+        if size > EDIT_BYTES:
+            yield place, gone, come
+            place, gone, come, size, held = place + held, 0, [], 0, 0
+    if gone or come:
+        yield place, gone, come
+
+
+def _hidden(of: Scene, veil: Veil) -> int:
+    """How many jobs the reader may not list."""
+    return sum(number for namespace, number in of.namespaces.items() if not veil.shows(namespace))
 
 
 def _nodes(old: Mapping[str, DrawnNode], new: Mapping[str, DrawnNode], veil: Veil) -> Iterator[_Change]:
@@ -108,10 +140,6 @@ def _jobs(old: Mapping[JobKey, DrawnJob], new: Mapping[JobKey, DrawnJob], veil: 
             yield "jobs", _encode(str(key)), _NULL
 
 
-def _queue(keys: tuple[JobKey, ...], veil: Veil) -> list[str]:
-    return [str(key) if veil.shows(key.namespace) else HIDDEN for key in keys]
-
-
 def _packed(changes: Iterator[_Change]) -> Iterator[dict[str, list[bytes] | bytes]]:
     """The changes in parts of at most FRAME_BYTES, or one row."""
     part: dict[str, list[bytes] | bytes] = {}
@@ -122,12 +150,12 @@ def _packed(changes: Iterator[_Change]) -> Iterator[dict[str, list[bytes] | byte
             yield part
             part, size = {}, 0
         size += weight
-        if not key:
+        if not key and section not in _LISTS:
             part[section] = value
             continue
         rows = part.setdefault(section, [])
         assert isinstance(rows, list)  # noqa: S101 - a section has keys or none, for the type checker
-        rows.append(key + b":" + value)
+        rows.append(key + b":" + value if key else value)
     if part:
         yield part
 
@@ -135,6 +163,7 @@ def _packed(changes: Iterator[_Change]) -> Iterator[dict[str, list[bytes] | byte
 def _event(head: Mapping[str, object], part: Mapping[str, list[bytes] | bytes]) -> bytes:
     fields = [_encode(name) + b":" + _encode(value) for name, value in head.items()]
     for section, told in part.items():
-        value = told if isinstance(told, bytes) else b"{" + b",".join(told) + b"}"
+        before, after = (b"[", b"]") if section in _LISTS else (b"{", b"}")
+        value = told if isinstance(told, bytes) else before + b",".join(told) + after
         fields.append(_encode(section) + b":" + value)
     return b"data: {" + b",".join(fields) + b"}\n\n"

@@ -1,5 +1,9 @@
 """Nodes and their machines as rows."""
 
+from hashlib import sha256
+
+import msgspec
+
 from closeknit.api.nodetopology import PortState
 from closeknit.cluster.node.node import Holder, HolderKind, NodeView
 from closeknit.machine.checks import LEVELS
@@ -9,13 +13,13 @@ from closeknit.webmap.map_rows import CLAIM, POD, MachineRow, NodeRow
 
 _NEAR = LEVELS[:3]  # below one PCIe switch, or on one host bridge
 _NOBODY = {HolderKind.POD: POD, HolderKind.CLAIM: CLAIM}
+_KEY_DIGITS = 12  # among 10,000 kinds two have one key with a chance of 1 to 5 million
 _WORDS = 300  # characters: an exclusion is one clause
 
 
 def machine_key(machine: Machine) -> str:
-    """Two machines of one key have the same row."""
-    products = ",".join(sorted({gpu.product or "" for gpu in machine.gpus}))
-    return f"{machine.topology_class}:{products}"
+    """Two machines of one key have the same row, and only they: a row takes 0.03 ms, and is asked for once a node."""
+    return sha256(msgspec.json.encode(machine_row(machine))).hexdigest()[:_KEY_DIGITS]
 
 
 def machine_row(machine: Machine) -> MachineRow:

@@ -1,5 +1,6 @@
 """The map of one moment: rows of machines, nodes and jobs, made again only where their objects have changed."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,6 +23,7 @@ from closeknit.scheduling.queue.entries import queue_place
 from closeknit.webmap.job_rows import job_row
 from closeknit.webmap.machine_rows import is_shown, machine_row, node_row
 from closeknit.webmap.map_rows import JobRow, NodeRow
+from closeknit.webmap.queue_edits import QueueEdit, edits
 
 ROW_BYTES = 1 << 19  # of a job: some 10,000 nodes at 50 bytes, as many as a gang of 65,536 GPUs has
 _encode = msgspec.json.Encoder().encode
@@ -56,6 +58,11 @@ class Scene:
     jobs: Mapping[JobKey, DrawnJob] = field(default_factory=dict)
     queue: tuple[JobKey, ...] = ()
     """Those that wait, the next one first."""
+    queue_edits: tuple[QueueEdit, ...] = ()
+    queue_before: tuple[JobKey, ...] | None = None
+    """The queue that `queue_edits` lead from."""
+    namespaces: Mapping[str, int] = field(default_factory=dict)
+    """How many jobs each has."""
     totals: ClusterSummary | None = None
     priorities: Mapping[str, int] = field(default_factory=dict)
     """By which the rows of jobs were made."""
@@ -79,12 +86,17 @@ def scene(cluster: Cluster, free: Fragmentation | None, now: datetime, version: 
     jobs, faults = _jobs(cluster, before)
     waiting = [job for job in cluster.jobs.values() if _waits(job)]
     waiting.sort(key=lambda job: queue_place(cluster, job))
+    queue = tuple(job.key for job in waiting)
+    queue = before.queue if queue == before.queue else queue
     return Scene(
         levels=cluster.levels[:-1],
         machines={key: before.machines.get(key) or _encode(machine_row(kind)) for key, kind in kinds.items()},
         nodes=nodes,
         jobs=jobs,
-        queue=tuple(job.key for job in waiting),
+        queue=queue,
+        queue_edits=edits(before.queue, queue),
+        queue_before=before.queue,
+        namespaces=Counter(key.namespace for key in jobs),
         totals=news_of(summary(cluster, free, now, version), before.totals),
         priorities=cluster.priorities,
         faults=faults,

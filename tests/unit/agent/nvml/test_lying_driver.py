@@ -33,7 +33,7 @@ OF_NEIGHBOURS = {"nvlink_generation", "link_bandwidth_gb_s"}  # told where they 
 LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 SHORT = 30
 SEEDS = [range(SHORT), pytest.param(range(SHORT, 1500), marks=pytest.mark.long)]
-READINGS, STEP_S = 5, 40.0  # so far apart that what failed is read anew
+READINGS, STEP_S = 5, 40.0  # so far apart that what failed is read again
 
 
 class Clock:

@@ -1,4 +1,4 @@
-"""How a GPU is, through the real binding; and when the GPUs are read anew."""
+"""How a GPU is, through the real binding; and when the GPUs are read again."""
 
 from pathlib import Path
 from typing import Any

@@ -205,7 +205,7 @@ def test_where_it_may_not_be_adopted_it_says_what_to_delete() -> None:
     async def main() -> None:
         refusal = Forbidden("cannot set an ownerRef on a resource you can't delete", code=403, reason="Forbidden")
         api = await with_an_orphan(Fault(Refuse(refusal), "apply"))
-        with pytest.raises(NotYet, match=r"delete it and it is made anew: kubectl delete nodetopology node-1$"):
+        with pytest.raises(NotYet, match=r"delete it and it is made again: kubectl delete nodetopology node-1$"):
             await publisher(api).publish(found(), NOW)
 
     virtual_time.run(main())

@@ -1,4 +1,4 @@
-"""An agent that starts anew knows the XIDs that the one before it has published, for as long as they hold."""
+"""An agent that starts again knows the XIDs that the one before it has published, for as long as they hold."""
 
 import asyncio
 from collections.abc import Sequence
@@ -91,8 +91,8 @@ async def node() -> Store:
     [
         pytest.param(machine(), [XID79], id="a Pod that was replaced"),
         pytest.param(machine(boot=None, load=None), [XID79], id="nobody knows whether it is another load"),
-        pytest.param(machine(boot="c"), [], id="the machine was started anew"),
-        pytest.param(machine(load=8), [], id="the driver was loaded anew"),
+        pytest.param(machine(boot="c"), [], id="the machine was started again"),
+        pytest.param(machine(load=8), [], id="the driver was loaded again"),
         pytest.param(machine(driver_version="999.1"), [], id="another driver"),
         pytest.param(machine(gpus=MACHINE.gpus[1:]), [], id="the GPU is gone"),
     ],

@@ -170,7 +170,7 @@ def test_no_socket_and_one_that_nobody_serves(tmp_path: Path) -> None:
 
 
 def test_one_connection_serves_until_it_fails_and_then_another(tmp_path: Path) -> None:
-    """A kubelet that starts anew makes a new socket of the same name."""
+    """A kubelet that starts again makes a new socket of the same name."""
     socket = tmp_path / "kubelet.sock"
 
     async def answers() -> Any:

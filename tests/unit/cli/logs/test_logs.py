@@ -17,7 +17,7 @@ from closeknit.cli.input.given import Reach
 from closeknit.cli.input.not_there import NotThere
 from closeknit.cli.logs import log_reader
 from closeknit.cli.logs.command import logs
-from closeknit.cli.logs.log_lines import MOST_LINE_BYTES, LogLines, stamped
+from closeknit.cli.logs.log_lines import MOST_LINE_BYTES, LogLines
 from closeknit.cli.logs.log_reader import LogsArguments
 from closeknit.cli.logs.log_sources import places
 from faults.http_server import serving
@@ -187,22 +187,11 @@ def test_who_follows_goes_on_with_the_pods_of_the_next_attempt(
 def test_a_line_without_end_takes_a_bounded_room() -> None:
     lines, long = LogLines(), b"x" * (3 * MOST_LINE_BYTES + 5)
     found = [*lines.of(long[:70000]), *lines.of(long[70000:]), *lines.of(b"\nshort\nrest"), *lines.rest()]
-    assert [len(line) for line in found] == [MOST_LINE_BYTES + 1] * 3 + [6, 6, 5]
+    assert [len(part.text) for part in found] == [MOST_LINE_BYTES] * 3 + [5, 5, 4]
+    assert [(part.begins, part.ends) for part in found] == [
+        (True, False), (False, False), (False, False), (False, True), (True, True), (True, False),
+    ]  # fmt: skip
     assert list(lines.rest()) == []
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        (b"2026-11-21T12:00:00.5Z words here\n", (b"2026-11-21T12:00:00.5Z", b"words here\n")),
-        (b"2026-11-21T12:00:00.5Z \n", (b"2026-11-21T12:00:00.5Z", b"\n")),
-        (b"the rest of a long line\n", (b"", b"the rest of a long line\n")),
-        (b"20 apples\n", (b"", b"20 apples\n")),
-        (b"\n", (b"", b"\n")),
-    ],
-)
-def test_a_dated_line(line: bytes, expected: tuple[bytes, bytes]) -> None:
-    assert stamped(line) == expected
 
 
 def test_a_job_that_cannot_be_read_is_refused() -> None:

@@ -233,6 +233,34 @@ def test_a_claim_on_a_mig_device_holds_the_gpu_that_it_is_cut_from() -> None:
     assert found.unusable[0] == Fault(FaultKind.UNNAMED)
 
 
+def test_a_whole_gpu_that_shares_counters_with_its_mig_devices_is_whole_until_one_of_them_is_claimed() -> None:
+    """As NVIDIA's driver publishes a node under its gate DynamicMIG, from Kubernetes 1.35: the counters in a slice
+    without devices, then each GPU beside the MIG devices that can be cut from it, which have no uuid yet."""
+
+    def counters(index: int) -> dict[str, object]:
+        return {"consumesCounters": [{"counterSet": f"gpu-{index}-counter-set", "counters": {}}]}
+
+    none = resource_slice(indexes=(), count=3)
+    whole = resource_slice(indexes=range(8), part=1, count=3, devices={index: counters(index) for index in range(8)})
+    cut = resource_slice(indexes=range(8), part=2, count=3)
+    cut["spec"]["devices"] = [
+        {
+            "name": f"gpu-{index}-mig-1g18gb-0",
+            "attributes": {"type": {"string": "mig"}, "parentUUID": {"string": f"GPU-gpu-1-{index}"}},
+            **counters(index),
+        }
+        for index in range(8)
+    ]
+    slices = (none, whole, cut)
+    found = view(node(gpus=None), node_topology(), *slices)
+    assert (found.unusable, found.free) == ({}, tuple(range(8)))
+    claim = resource_claim("x", ("gpu-1", 0))
+    claim["status"]["allocation"]["devices"]["results"][0]["device"] = "gpu-6-mig-1g18gb-0"
+    held = view(node(gpus=None), node_topology(), *slices, claim)
+    assert words(held.holders) == {6: "claim ml/x"}
+    assert set(held.free) == set(range(8)) - {6}
+
+
 REQUESTED = {
     "a Pod that nobody explains": ([pod(requests={"nvidia.com/gpu": "3"})], 3, 3),
     "a Pod explained by the kubelet": (

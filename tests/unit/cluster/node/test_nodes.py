@@ -251,14 +251,6 @@ UNUSABLE = {
         ],
         {2: "its device allows multiple allocations"},
     ),
-    "a device cut out of shared counters": (
-        [
-            node(gpus=None),
-            node_topology(count=4),
-            resource_slice(indexes=range(4), devices={2: {"consumesCounters": [{"counterSet": "gpu-2"}]}}),
-        ],
-        {2: "its device is a partition that consumes shared counters"},
-    ),
     "no device plugin and no slice": (
         [node(gpus=None), node_topology(count=2)],
         dict.fromkeys((0, 1), "neither a device plugin nor a ResourceSlice offers it"),

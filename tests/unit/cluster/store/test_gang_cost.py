@@ -1,4 +1,4 @@
-"""What the Pods of a gang cost the Cluster while it starts, told in views and not in time: a node is judged anew when
+"""What the Pods of a gang cost the Cluster while it starts, told in views and not in time: a node is judged again when
 one of its Pods takes something else of it, and not for every state that a Pod passes through."""
 
 from collections.abc import Mapping

@@ -138,7 +138,7 @@ ANOTHER = training_job(attempt=1)
 ANOTHER["metadata"]["uid"] = "another"
 
 
-@pytest.mark.parametrize("jobs", [[training_job(attempt=2)], [ANOTHER], []], ids=["ended", "made anew", "gone"])
+@pytest.mark.parametrize("jobs", [[training_job(attempt=2)], [ANOTHER], []], ids=["ended", "made again", "gone"])
 @pytest.mark.parametrize("deleted", [{}, {"deletionTimestamp": "2026-11-21T12:00:00Z"}], ids=["", "deleted"])
 def test_a_bound_pod_of_before_whose_claim_is_seen_late_may_have_any_gpu_that_is_free(
     jobs: list[Manifest], deleted: Manifest

@@ -11,7 +11,7 @@ import pytest
 from closeknit.controller.mapserver import pages as served
 from closeknit.controller.mapserver.feed import MapFeed
 from closeknit.controller.mapserver.pages import MapPages
-from closeknit.controller.mapserver.viewers import MOST_NAMESPACES, Viewers
+from closeknit.controller.mapserver.viewers import MOST_NAMESPACES, REVIEWS_OF_ONE, REVIEWS_OF_USER, Viewers
 from closeknit.kube.api import JsonObject
 from closeknit.kube.errors import Unavailable
 from closeknit.runtime import exchange, turnstile
@@ -41,6 +41,7 @@ class World:
 
     def __init__(self, *faults: Fault) -> None:
         self.revoked: set[str] = set()
+        self.known: Callable[[str], JsonObject] = lambda token: {"username": token}
         reviews = Kind(TOKEN_REVIEWS, "TokenReview", answer=self._known)
         rights = Kind(SUBJECT_ACCESS_REVIEWS, "SubjectAccessReview", answer=self._may)
         self.api = MemoryApi(Store([reviews, rights]), faults)
@@ -54,7 +55,7 @@ class World:
 
     def _known(self, review: JsonObject) -> JsonObject:
         token = review["spec"]["token"]
-        return {} if token in self.revoked else {"authenticated": True, "user": {"username": token}}
+        return {} if token in self.revoked else {"authenticated": True, "user": self.known(token)}
 
     def _may(self, review: JsonObject) -> JsonObject:
         spec = review["spec"]
@@ -199,7 +200,92 @@ def test_kueueviz_named_namespaces_are_bounded() -> None:
         await world.ask("team-a", closeknit_namespaces="../../secrets,A B,%00," + "x" * 64)
         return named, len(world.api.calls) - named
 
-    assert run(story) == (3 + MOST_NAMESPACES, 1 + 2)
+    assert run(story) == (3 + MOST_NAMESPACES, 2)
+
+
+def test_kueueviz_many_lists_of_namespaces_by_one_token_are_bounded_and_hold_up_nobody() -> None:
+    async def story() -> tuple[int, set[int], int]:
+        world = World()
+        await world.ask("team-a")
+        before, statuses = len(world.api.calls), set[int]()
+        for number in range(60):
+            names = ",".join(f"x{number}-{each}" for each in range(MOST_NAMESPACES))
+            answer = await world.ask("team-a", closeknit_namespaces=names)
+            statuses.add(answer.status if isinstance(answer, Reply) else 200)
+        asked = len(world.api.calls) - before
+        assert isinstance(await world.ask("team-b"), StreamedReply)
+        await asyncio.sleep(GOOD_S)
+        assert isinstance(await world.ask("team-a"), StreamedReply)
+        return asked, statuses, len(world.api.calls)
+
+    asked, statuses, _ = run(story)
+    assert asked < REVIEWS_OF_ONE
+    assert statuses == {200, 429}
+
+
+def test_kueueviz_many_tokens_of_one_user_are_bounded_in_reviews_and_streams() -> None:
+    """An account makes as many tokens as it likes."""
+
+    async def story() -> tuple[int, int, bool]:
+        world, kept = World(), list[AsyncGenerator[bytes, None]]()
+        world.known = lambda token: {"username": "alice"} if token.startswith("alice-") else {"username": token}
+        for number in range(served.STREAMS):
+            answer = await world.ask(f"alice-{number}")
+            if isinstance(answer, StreamedReply):
+                await anext(answer.pieces)
+                kept.append(answer.pieces)
+        reviews = sum(call.resource == SUBJECT_ACCESS_REVIEWS for call in world.api.calls)
+        return len(kept), reviews, isinstance(await world.ask("bob"), StreamedReply)
+
+    kept, reviews, others_may = run(story)
+    assert kept == served.STREAMS_OF_USER < served.STREAMS
+    assert reviews <= served.STREAMS + REVIEWS_OF_USER
+    assert others_may
+
+
+@pytest.mark.parametrize("takes_s", [0.1, 5.0, 14.9])
+def test_a_slow_reader_keeps_no_stream_whose_token_is_revoked(takes_s: float) -> None:
+    """Of a large cluster one moment is many frames, and he takes each as slowly as he may."""
+
+    async def story() -> tuple[bytes, float]:
+        world, clock = World(), asyncio.get_running_loop().time
+        many = tuple(b'data: {"part":%d}\n\n' % number for number in range(4000))
+        world.feed.frames = lambda seen, veil: many if seen is None else ()  # type: ignore[method-assign]  # noqa: ARG005 - as the real one's
+        answer = await world.ask()
+        assert isinstance(answer, StreamedReply)
+        await anext(answer.pieces)
+        world.revoked.add("all")
+        began, last = clock(), b""
+        async for piece in answer.pieces:
+            last = piece
+            if piece.startswith(b"data"):
+                await asyncio.sleep(takes_s)  # as Exchange waits for him
+        return last, clock() - began
+
+    last, seconds = run(story)
+    assert last == b'event: end\ndata: {"status":401}\n\n'
+    assert seconds + exchange.FAREWELL_S <= 90
+
+
+def test_who_comes_after_an_hour_without_watchers_sees_nothing_old() -> None:
+    async def story() -> list[dict[str, Any]]:
+        world = World()
+        follows = asyncio.create_task(world.feed.run())
+        told = []
+        for _ in range(3):
+            answer = await world.ask()
+            told.append(await first(answer))
+            assert isinstance(answer, StreamedReply)
+            await answer.pieces.aclose()
+            await asyncio.sleep(3600)
+            world.cluster = Story(*dra_node("gpu-1")).cluster.at(NOW) if len(told) == 1 else world.cluster
+        follows.cancel()
+        return told
+
+    now, later, again = run(story)
+    assert sorted(now["jobs"]) == ["team-a/one", "team-b/two"]
+    assert "jobs" not in later
+    assert later["nodes"] == again["nodes"]
 
 
 def test_kueueviz_strangers_are_asked_about_at_a_rate() -> None:

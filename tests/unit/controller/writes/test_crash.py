@@ -29,7 +29,7 @@ from scenarios.story import dra_node, plugin_node
 
 JOB = Key("team-b", "train")
 PATIENCE_S = 900.0  # virtual seconds: longer than any pause before a retry
-GPUS = 2  # of a node: each operator that starts learns its machine anew
+GPUS = 2  # of a node: each operator that starts learns its machine again
 KINDS = pytest.mark.parametrize("node", [plugin_node, dra_node], ids=["plugin", "DRA"])
 
 

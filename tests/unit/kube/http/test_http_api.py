@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -391,3 +392,26 @@ def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
                 await anext(api.watch(NODES, resource_version="7", timeout_s=1))
 
     asyncio.run(main())
+
+
+def test_the_kernel_looks_after_streams_that_say_nothing(tmp_path: Path) -> None:
+    """Else nothing ends one whose peer is gone: a read has no limit of its own."""
+    options: list[int] = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"piece")
+        await asyncio.sleep(60)
+        return response
+
+    async def main() -> None:
+        async with serving(handler, tmp_path) as api, api._requests.stream("/log", {}) as response:
+            connection = response.connection
+            assert connection is not None and connection.transport is not None
+            found = connection.transport.get_extra_info("socket")
+            options.append(found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
+            options.append(found.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE))
+
+    asyncio.run(main())
+    assert options == [1, 15]

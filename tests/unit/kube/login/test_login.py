@@ -1,4 +1,4 @@
-"""A login that is refused is read anew from where it came: a file changes, and nobody says so."""
+"""A login that is refused is read again from where it came: a file changes, and nobody says so."""
 
 import asyncio
 import json
@@ -42,6 +42,57 @@ def test_a_token_that_was_exchanged_in_its_file_is_used_after_one_refusal(tmp_pa
 
     asyncio.run(main())
     assert seen == ["Bearer secret", "Bearer new"]
+
+
+def test_a_token_that_was_renewed_meanwhile_refuses_nothing(tmp_path: Path) -> None:
+    """Neither a read, nor a stream, nor a write. A token that is the same as before is not shown twice."""
+    good, seen = ["secret"], list[str]()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        seen.append(request.headers["Authorization"].removeprefix("Bearer "))
+        body = {"metadata": {"name": "n"}}
+        return web.json_response(body, status=200 if seen[-1] in good else 401)
+
+    async def main() -> None:
+        async with serving(handler, tmp_path) as api:
+            kubeconfig = tmp_path / "kubeconfig"
+
+            def renew(token: str) -> None:
+                kubeconfig.write_text(kubeconfig.read_text().replace(good[0], token))
+                good[0] = token
+
+            await api.get(NODES, "n")
+            renew("second")
+            await api.get(NODES, "n")
+            renew("third")
+            assert [piece async for piece in api.pieces("/log", {})]
+            renew("fourth")
+            await api.create(NODES, {})
+            good[0] = "of-another"
+            with pytest.raises(Unauthorized):
+                await api.get(NODES, "n")
+
+    asyncio.run(main())
+    assert seen == ["secret", "secret", "second", "second", "third", "third", "fourth", "fourth"]
+
+
+def test_what_may_be_sent_for_a_moment_alone_is_not_sent_again(tmp_path: Path) -> None:
+    """A leader's write: once the login is renewed another one may lead."""
+    seen: list[str] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        seen.append(request.headers["Authorization"])
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(kubeconfig.read_text().replace("secret", "new"))
+        return web.json_response({}, status=401)
+
+    async def main() -> None:
+        async with serving(handler, tmp_path, sent_within_s=1.0) as api:
+            with pytest.raises(Unauthorized):
+                await api.create(NODES, {})
+
+    asyncio.run(main())
+    assert seen == ["Bearer secret"]
 
 
 @pytest.fixture

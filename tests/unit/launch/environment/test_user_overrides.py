@@ -10,6 +10,7 @@ from closeknit.launch.environment.user_overrides import _RESERVED, HarmfulSettin
 from unit.launch.environment.test_environment import RDMA, gang
 
 HARMFUL = [
+    ("NCCL_RUN_DIAGNOSTICS", "1"),
     ("NCCL_ALGO", "Ring"),
     ("NCCL_PROTO", "LL128"),
     ("NCCL_MIN_NCHANNELS", "16"),
@@ -38,6 +39,7 @@ HARMFUL = [
 ]
 HARMLESS = [
     ("NCCL_P2P_DISABLE", "0"),
+    ("NCCL_RUN_DIAGNOSTICS", "0"),
     ("NCCL_NET_GDR_LEVEL", "PHB"),
     ("NCCL_IB_GID_INDEX", "-1"),
     ("NCCL_NVLS_ENABLE", "0"),

@@ -38,7 +38,7 @@ def running(**spec: Any) -> Story:
 
 
 def lose(story: Story, pod: str) -> None:
-    """Its node is booted anew under it."""
+    """Its node is booted again under it."""
     story.change_pod(pod, phase="Failed", containerStatuses=states(LOST))
     story.settle()
 

@@ -208,3 +208,22 @@ def test_a_request_of_somebody_elses_is_left_alone() -> None:
     story.add(foreign)
     assert news(story).gone == ()
     assert NodeGroup("a", 8).labels == {}
+
+
+def test_a_job_that_may_start_with_fewer_gpus_asks_once_it_could_have() -> None:
+    """It starts with 8 after a minute, and what was asked before would be taken back."""
+    story = waiting(training_job("other", spec={"gpus": 8}), nodes=2, elastic={"minGPUs": 8})
+    story.run_all()
+    assert news(story) == CapacityNews()
+    story.settle()
+    assert story.status().placement is not None
+    story.pass_time(60)
+    assert news(story) == CapacityNews()
+
+
+def test_an_elastic_job_of_which_no_size_fits_asks_for_all_of_its_gpus() -> None:
+    story = waiting(training_job("other", spec={"gpus": 16}), nodes=2, elastic={"minGPUs": 8})
+    assert news(story) == CapacityNews()
+    story.settle()
+    story.pass_time(30)
+    assert shape(news(story)) == (2, "8")

@@ -87,6 +87,44 @@ def test_any_other_illness_is_told_and_the_run_goes_on(reason: str) -> None:
     assert conditions(story)["Degraded"] == "False", "it is well again"
 
 
+@pytest.mark.parametrize(
+    ("node_of", "name", "device"),
+    [
+        pytest.param(dra_node, "claim:gpus/gpus", "gpu.nvidia.com/gpu-1/gpu-1", id="a claim's"),
+        pytest.param(plugin_node, "nvidia.com/gpu", "GPU-gpu-1-1", id="a device plugin's"),
+        pytest.param(plugin_node, "nvidia.com/gpu", "GPU-gpu-1-1::0", id="a replica"),
+    ],
+)
+def test_a_gpu_that_its_kubelet_calls_unhealthy_is_told_and_the_run_goes_on(
+    node_of: Any, name: str, device: str
+) -> None:
+    """By what NVIDIA's driver (NVMLDeviceHealthCheck) or its device plugin reports of it (KEP-4680)."""
+    story = running(node_of)
+    (pod,) = story.pods()
+
+    def say(health: str, *devices: str) -> None:
+        told = [{"resourceID": each, "health": health} for each in devices]
+        status = {
+            "name": "trainer",
+            "state": {"running": {}},
+            "allocatedResourcesStatus": [{"name": name, "resources": told}],
+        }
+        story.change_pod(pod, containerStatuses=[status])
+        story.settle()
+
+    for health, devices in (
+        ("Healthy", [device]),
+        ("Unknown", [device]),
+        ("Unhealthy", ["GPU-gpu-1-6", "gpu.nvidia.com/gpu-1/gpu-6", "dra.net/gpu-1/gpu-1", "gpu.nvidia.com/x", ""]),
+    ):
+        say(health, *devices)
+        assert "Degraded" not in conditions(story), (health, devices)
+    say("Unhealthy", device)
+    assert ended(story) == []
+    words = "GPU 1 of node gpu-1 (its kubelet calls it unhealthy); the run goes on, and a restart takes other devices"
+    assert degraded(story) == ("True", "DeviceUnhealthy", words)
+
+
 def test_a_gpu_that_flaps_costs_a_write_every_five_minutes() -> None:
     story = running()
     story.written.clear()

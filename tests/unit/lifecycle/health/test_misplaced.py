@@ -1,4 +1,4 @@
-"""A device plugin gives other GPUs than planned: when a job is placed anew for it, and when it keeps what it has."""
+"""A device plugin gives other GPUs than planned: when a job is placed again for it, and when it keeps what it has."""
 
 from closeknit.api.trainingjob_status import Actual
 from scenarios.machines import dgx1v
@@ -39,7 +39,7 @@ def test_with_slower_gpus_it_is_placed_anew() -> None:
     story.settle()
     assert ended(story) == [(1, "Misplaced", False)]
     assert story.status().attempts[0].message == (
-        "device plugins gave slower GPUs than planned: gpu-1 was to give 0,3 and gave 0,5; the job is placed anew"
+        "device plugins gave slower GPUs than planned: gpu-1 was to give 0,3 and gave 0,5; the job is placed again"
     )
     run(story, 0, 3)
     story.settle()

@@ -5,7 +5,7 @@ from closeknit.cluster.pods.symptoms import Symptom
 from closeknit.lifecycle.status.blame import TABLE, Blame, Follows
 from scenarios.blame import PAGE, page
 
-ENDS = {Follows.ELSEWHERE, Follows.OTHER_GPUS, Follows.ANEW, Follows.WAIT, Follows.END}
+ENDS = {Follows.ELSEWHERE, Follows.OTHER_GPUS, Follows.AGAIN, Follows.WAIT, Follows.END}
 # Nobody is to blame for these: the job is done, or its own spec says how long, how often, or that it is to stop.
 OF_THE_USER = {
     EndReason.SUCCEEDED,

@@ -463,7 +463,7 @@ def test_and_over_a_suspension_while_which_nothing_is_lacked() -> None:
 
 
 def test_a_taint_that_is_tolerated_for_a_while_keeps_a_new_gang_away() -> None:
-    """There it would be evicted, be placed anew, and take the same node."""
+    """There it would be evicted, be placed again, and take the same node."""
     tolerated = {"key": "maintenance", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
     container = {"name": "trainer", "image": "i"}
     template = {"spec": {"containers": [container], "tolerations": [tolerated]}}

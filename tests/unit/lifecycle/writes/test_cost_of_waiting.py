@@ -197,7 +197,7 @@ def test_a_job_that_waits_takes_thirty_kilobytes_beyond_its_compressed_json(larg
 
 
 def test_of_a_pod_that_was_refused_no_template_is_remembered() -> None:
-    """The job waits until somebody changes something, and the Pod is made anew when it is asked for again."""
+    """The job waits until somebody changes something, and the Pod is made again when it is asked for again."""
     container = {"name": "trainer", "args": [words(1, LARGE)]}
     metadata = {"name": "train-a1-worker-00000", "namespace": "ml", "labels": {"closeknit.dev/index": "0"}}
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}

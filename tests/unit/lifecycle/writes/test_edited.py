@@ -32,7 +32,12 @@ def image(story: Story) -> Any:
             {"topology": {"fabric": {"required": "rack"}}}, {"topology": {}}, "UnknownLevel", id="an unknown level"
         ),
         pytest.param({"gpu": {"products": ["H200"]}}, {"gpu": {}}, "NoMatchingGPU", id="an unknown product"),
-        pytest.param({"defragment": "Planned"}, {"defragment": "Never"}, "NotSupported", id="a field to come"),
+        pytest.param(
+            {"elastic": {"minGPUs": 8}, "spares": 1},
+            {"spares": 0},
+            "NotSupported",
+            id="two fields that exclude each other",
+        ),
         pytest.param(
             {"template": {"spec": {"containers": [{"name": "a"}, {"name": "b"}]}}},
             {"template": OTHER},

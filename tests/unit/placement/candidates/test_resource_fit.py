@@ -100,7 +100,7 @@ def test_what_was_kept_of_other_versions_changes_no_answer(versions: list[Cluste
 
 
 def test_a_change_that_leaves_room_or_leaves_none_is_no_new_ground() -> None:
-    """Else each Pod that comes or goes anywhere would have every waiting job asked anew."""
+    """Else each Pod that comes or goes anywhere would have every waiting job asked again."""
     cluster = cluster_of(
         *(
             replace(node(f"gpu-{number}", graph("a100x4"), path=(rack,)), allocatable=HAS, spare=HAS)

@@ -32,7 +32,7 @@ def asking(gpus: int, **requests: str) -> Request:
 
 
 def freeing(there: Cluster, request: Request) -> list[Alternative]:
-    """What of the nearest changes frees something, each placed anew by tables that know nothing of it."""
+    """What of the nearest changes frees something, each placed again by tables that know nothing of it."""
     assert not can_place(there, request, TABLES)
     found = [each for each in nearest_changes(there, request, TABLES) if each.freed is not None]
     for each in found:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from closeknit.api.trainingjob_status import State
+from closeknit.lifecycle.status.pauses import restart_at
 from scenarios.manifests import cluster_topology, training_job
 from scenarios.story import Story, dra_node, plugin_node
 
@@ -112,3 +113,39 @@ def test_the_next_operator_finishes_a_move() -> None:
         story.answers.clear()
     begin(story)
     assert (nodes(story, "z"), story.status("z").state, story.status("z").restarts) == (["gpu-1"], State.RUNNING, 1)
+
+
+def test_a_move_waits_for_the_pause_of_a_job_that_fails_again_and_again() -> None:
+    story = scattered(defragment="OnRestart")
+    story.add(job("w"))  # so that nothing is gained by a move yet
+    begin(story)
+    for attempt in (1, 2):
+        fail(story, f"z-a{attempt}-worker-00000")
+        story.pass_time(20)
+        begin(story)
+    states = [{"name": "trainer", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}]
+    story.change_pod("z-a3-worker-00000", phase="Failed", containerStatuses=states)
+    story.settle()
+    ready = restart_at(story.status("z"), story.now)
+    assert ready is not None
+    del story.objects["TrainingJob", "team-b", "w"]
+    story.remove_pod("w-a1-worker-00000")
+    story.settle()
+    assert (nodes(story, "z"), [name for name in story.pods() if name.startswith("z-a4")]) == (["gpu-2"], [])
+    story.pass_time((ready - story.now).total_seconds())
+    begin(story)
+    assert nodes(story, "z") == ["gpu-1"]
+
+
+def test_it_restarts_where_it_is_if_the_api_server_refuses_it_elsewhere() -> None:
+    """What refuses it there is a policy that looks at where a Pod is to run."""
+    story = scattered(defragment="OnRestart")
+    there = story.denial
+    elsewhere = "gpu-1"
+
+    def denial(manifest: Any) -> str | None:
+        return "no Pods on gpu-1" if f"'{elsewhere}'" in str(manifest["spec"].get("affinity")) else there(manifest)
+
+    story.denial = denial  # type: ignore[method-assign]
+    fail(story, "z-a1-worker-00000")
+    assert (nodes(story, "z"), story.status("z").state) == (["gpu-2"], State.RUNNING)

@@ -1,4 +1,4 @@
-"""Fields that are not built yet are refused by their names, and no field is ignored in silence."""
+"""Fields that are not supported together are refused by their names, and no field is ignored in silence."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from closeknit.api.affinity import REQUIRED
 from closeknit.api.trainingjob import Framework, TrainingJobSpec
-from closeknit.scheduling.policy.supported import not_supported, refusal
+from closeknit.scheduling.policy.supported import refusal
 from scenarios.manifests import training_job
 from scenarios.story import Story, plugin_node
 
@@ -17,19 +17,8 @@ def spec(**fields: Any) -> TrainingJobSpec:
     return TrainingJobSpec.parse({"gpus": 8, "template": TEMPLATE, **fields})
 
 
-@pytest.mark.parametrize(
-    ("fields", "path"),
-    [
-        ({"defragment": "Planned"}, "defragment: Planned"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_a_field_that_is_not_built_is_named(fields: dict[str, Any], path: str) -> None:
-    assert not_supported(spec(**fields)) == (path,)
-
-
 @pytest.mark.parametrize("framework", list(Framework))
-def test_everything_else_is_built(framework: Framework) -> None:
+def test_every_field_is_built(framework: Framework) -> None:
     built = {
         "spares": 1,
         "framework": framework,
@@ -44,6 +33,7 @@ def test_everything_else_is_built(framework: Framework) -> None:
         "network": {"rdma": "Required", "trafficClass": "training", "egressBandwidth": "10G", "allowHostNetwork": True},
         "storage": {"gpuDirect": True},
         "preflight": "Enforce",
+        "defragment": "Planned",
         "queue": "research",
         "priorityClassName": "high",
         "suspend": True,
@@ -131,9 +121,10 @@ def test_a_new_field_of_the_spec_is_built_or_refused() -> None:
     ("fields", "message"),
     [
         pytest.param(
-            {"defragment": "Planned"},
-            "not built yet: spec.defragment: Planned; remove it or leave the default",
-            id="one field",
+            {"gpus": 16, "elastic": {"minGPUs": 8}, "spares": 1},
+            "spec.elastic.minGPUs is 8 of 16 GPUs, and spec.spares would hold nodes idle on which it could train: an "
+            "elastic job goes on without a lost node; remove one of them",
+            id="two fields",
         ),
     ],
 )

@@ -179,7 +179,7 @@ def test_nobody_goes_for_jobs_of_its_own_priority() -> None:
     ("spec", "reason"),
     [
         ({"suspend": True}, ""),
-        ({"defragment": "Planned"}, "NotSupported"),
+        ({"gpus": 16, "elastic": {"minGPUs": 8}, "spares": 1}, "NotSupported"),
         ({"template": {"spec": {"containers": []}}}, "TemplateInvalid"),
         ({"topology": {"fabric": {"required": "planet"}}}, "UnknownLevel"),
         ({"gpus": 16}, "InsufficientGPUs"),

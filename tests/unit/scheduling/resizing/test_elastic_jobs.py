@@ -431,3 +431,22 @@ def test_it_does_not_grow_once_ranks_are_over() -> None:
     story.pass_time(2 * ROOM_LASTS)
     story.settle()
     assert ends(story) == []
+
+
+def test_a_job_whose_pods_are_refused_is_told_so_and_not_every_few_minutes_that_it_waits_for_room() -> None:
+    story = site(fixed("other"))
+    story.forbidden |= {f"train-a1-worker-{rank:05}": "policy no-ranks denies it" for rank in range(4)}
+    story.add(elastic())
+    story.settle()
+    story.pass_time(5 * MINUTE)
+    told = []
+    for _ in range(40):
+        story.settle()
+        told.append(story.status("train").reason)
+        story.pass_time(30)
+    assert set(told[4:]) == {PendingReason.TEMPLATE_INVALID}
+    story.forbidden.clear()
+    for _ in range(11):
+        story.pass_time(30)
+        begin(story)
+    assert size(story) == 24

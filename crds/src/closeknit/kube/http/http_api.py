@@ -3,6 +3,7 @@ Objects are sent as plain dicts, answers are raw bytes that msgspec decodes into
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from math import inf
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +15,7 @@ from closeknit.kube.errors import Conflict, NotFound
 from closeknit.kube.head import Head
 from closeknit.kube.http.connections import LargeAnswer
 from closeknit.kube.http.http_requests import Query, Requests
+from closeknit.kube.http.port_forward import PROTOCOL, PortForward
 from closeknit.kube.http.replies import events_of, made_of, names_of, object_of, page_of
 from closeknit.kube.http.stream import line_batches
 from closeknit.kube.lease import LEASE_S, RENEW_DEADLINE_S, SENT_WITHIN_S
@@ -100,6 +102,12 @@ class HttpApi:
         async with self._requests.stream(path, query) as response:
             async for piece in response.content.iter_any():
                 yield piece
+
+    @asynccontextmanager
+    async def port_forward(self, pod_path: str, port: int) -> AsyncGenerator[PortForward, None]:
+        """A connection to a port of the Pod at this path. Raises ApiError."""
+        async with self._requests.websocket(f"{pod_path}/portforward", {"ports": port}, PROTOCOL) as websocket:
+            yield PortForward(websocket)
 
     async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> JsonObject:
         """See `Api.get`."""

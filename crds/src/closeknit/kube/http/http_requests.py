@@ -5,7 +5,7 @@ Watches, and all that goes through a proxy, go over an `HttpSession`; everything
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from math import inf
 from typing import TYPE_CHECKING
@@ -51,6 +51,9 @@ class Requests:
         self._proxy = login.proxy or _proxy_of_environment(login.host)
         self._session: HttpSession | None = None
         self._is_unauthorized = False
+        self._renewing = asyncio.Lock()
+        # What may be sent for a moment alone is not sent a second time, later.
+        self._may_ask_again = sent_within_s == inf
 
     async def close(self) -> None:
         """Closes all connections and what reads from them."""
@@ -72,34 +75,61 @@ class Requests:
         """Body of a successful answer, with these headers besides. Raises ApiError, and LargeAnswer for more than
         most_bytes."""
         said, target = await self._said(headers), _target(path, query)
-        try:
-            if self._proxy is None:
-                lines = "".join([f"{name}: {value}\r\n" for name, value in said.items()])
-                async with asyncio.timeout(self._timeout_s):
-                    answer = await self._connections.ask(method, target, lines, body, most_bytes=most_bytes)
-            else:
-                answer = await self._opened().answer(
-                    method, target, body, said, timeout_s=self._timeout_s, most_bytes=most_bytes
-                )
-        except OSError as error:
-            raise _unavailable(error) from error
+        answer = await self._asked(method, target, body, said, most_bytes)
+        is_refused = answer.status == HTTPStatus.UNAUTHORIZED
+        if is_refused and self._may_ask_again and (again := await self._said_anew(said)) is not None:
+            answer = await self._asked(method, target, body, again, most_bytes)
         self._is_unauthorized = answer.status == HTTPStatus.UNAUTHORIZED
         if not 200 <= answer.status <= 299:
             raise _error(answer)
         return answer.body
+
+    async def _asked(
+        self, method: str, target: str, body: bytes | None, said: Mapping[str, str], most_bytes: int | None
+    ) -> HttpResponse:
+        try:
+            if self._proxy is not None:
+                return await self._opened().answer(
+                    method, target, body, said, timeout_s=self._timeout_s, most_bytes=most_bytes
+                )
+            lines = "".join([f"{name}: {value}\r\n" for name, value in said.items()])
+            async with asyncio.timeout(self._timeout_s):
+                return await self._connections.ask(method, target, lines, body, most_bytes=most_bytes)
+        except OSError as error:
+            raise _unavailable(error) from error
 
     @asynccontextmanager
     async def stream(self, path: str, query: Query) -> "AsyncGenerator[aiohttp.ClientResponse, None]":
         """The answer to a GET whose body never ends. What goes wrong while it is read is raised as Unavailable, too."""
         from closeknit.kube.http.http_session import whole  # noqa: PLC0415 -- as in `_opened`
 
-        said = await self._said({})
+        said, target = await self._said({}), _target(path, query)
         try:
-            async with self._opened().stream(_target(path, query), said) as response:
+            async with AsyncExitStack() as streams:
+                response = await streams.enter_async_context(self._opened().stream(target, said))
+                if response.status == HTTPStatus.UNAUTHORIZED and (again := await self._said_anew(said)) is not None:
+                    await streams.aclose()
+                    response = await streams.enter_async_context(self._opened().stream(target, again))
                 self._is_unauthorized = response.status == HTTPStatus.UNAUTHORIZED
                 if response.status != HTTPStatus.OK:
                     raise _error(await whole(response))
                 yield response
+        except OSError as error:
+            raise _unavailable(error) from error
+
+    @asynccontextmanager
+    async def websocket(
+        self, path: str, query: Query, protocol: str
+    ) -> "AsyncGenerator[aiohttp.ClientWebSocketResponse, None]":
+        """A WebSocket to this path. Raises ApiError where there is none."""
+        from closeknit.kube.http.http_session import RefusedUpgrade  # noqa: PLC0415 -- as in `_opened`
+
+        try:
+            async with self._opened().websocket(_target(path, query), await self._said({}), protocol) as found:
+                yield found
+        except RefusedUpgrade as error:
+            self._is_unauthorized = error.status == HTTPStatus.UNAUTHORIZED
+            raise error_from_status(error.status, b"") from error
         except OSError as error:
             raise _unavailable(error) from error
 
@@ -128,6 +158,22 @@ class Requests:
         if any(not value.isprintable() for value in said.values()):
             raise Unavailable("no request is sent: what says who asks is more than one line")
         return said
+
+    async def _said_anew(self, refused: Mapping[str, str]) -> dict[str, str] | None:
+        """All headers of a request that was refused, with the token that a program or a file has renewed meanwhile.
+        None where there is no other token."""
+        async with self._renewing:  # of many requests that are refused at once the first one renews it
+            try:
+                authorization = await self._login.authorization()
+                if authorization == refused.get("Authorization"):
+                    await self._login.renew()
+            except (OSError, LoginError):
+                return None
+        try:
+            said = await self._said(refused)
+        except Unavailable:
+            return None
+        return said if said.get("Authorization") != refused.get("Authorization") else None
 
 
 def _target(path: str, query: Query) -> str:

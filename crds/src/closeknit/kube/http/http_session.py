@@ -2,6 +2,8 @@
 takes 12 MB, and an agent without a proxy sends none.
 """
 
+import asyncio
+import socket
 import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -11,6 +13,18 @@ import aiohttp
 from closeknit.kube.http.connections import HttpResponse, LargeAnswer
 
 READ_BUFFER_BYTES = 2**21  # one object of a watch may have 1.5 MiB
+
+# As Go's default, which kubectl has, but for the number: its nine probes take 2.5 minutes. A dead peer is known after
+# 15 + 15 * 3 = 60 s. Proxies answer for themselves: a reader bounds silence besides.
+KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}
+
+
+class RefusedUpgrade(Exception):  # noqa: N818 -- a fact about an answer
+    """The server answers a WebSocket's request by this status."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(str(status))
+        self.status = status
 
 
 class HttpSession:
@@ -27,7 +41,7 @@ class HttpSession:
         # turns of another thread, which costs as much as all the rest of a request; and a login for every host in there
         # would have it refuse ours.
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=tls),
+            connector=aiohttp.TCPConnector(ssl=tls, socket_factory=_socket),
             cookie_jar=aiohttp.DummyCookieJar(),  # as client-go has it: an API server knows who asks by the login
             read_bufsize=READ_BUFFER_BYTES,
             trust_env=False,
@@ -69,6 +83,32 @@ class HttpSession:
         except aiohttp.ClientError as error:
             raise _lost(error) from error
 
+    @asynccontextmanager
+    async def websocket(
+        self, target: str, headers: Mapping[str, str], protocol: str
+    ) -> AsyncGenerator[aiohttp.ClientWebSocketResponse, None]:
+        """A WebSocket of this subprotocol. Raises RefusedUpgrade where the answer is another one."""
+        try:
+            async with asyncio.timeout(2 * self._connect_timeout_s):
+                socket_ = await self._session.ws_connect(
+                    f"{self._host}{target}",
+                    headers=headers,
+                    protocols=(protocol,),
+                    proxy=self._proxy,
+                    server_hostname=self._server_name,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
+                )
+        except aiohttp.WSServerHandshakeError as error:
+            raise RefusedUpgrade(error.status) from error
+        except aiohttp.ClientError as error:
+            raise _lost(error) from error
+        try:
+            yield socket_
+        except aiohttp.ClientError as error:
+            raise _lost(error) from error
+        finally:
+            await socket_.close()
+
     async def _sent(
         self,
         method: str,
@@ -86,6 +126,17 @@ class HttpSession:
             proxy=self._proxy,
             server_hostname=self._server_name,
         )
+
+
+def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """One whose connection the kernel asks about when nothing comes: else nothing ends a stream whose peer is gone."""
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE.items():
+        if (option := getattr(socket, name, None)) is not None:  # not every system has all of them
+            made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made
 
 
 async def whole(response: aiohttp.ClientResponse, most_bytes: int | None = None) -> HttpResponse:

@@ -40,14 +40,14 @@ class Events:
             event = ask(errors, "event", pynvml.nvmlEventSetWait_v2, self._set, 0)
             if event is None:
                 if errors["event"] != "Timeout":
-                    self._anew()
+                    self._read_again()
                 break
             if event.eventType & WANTED:
                 uuid = ask(errors, "uuid", pynvml.nvmlDeviceGetUUID, event.device)
                 found.append(XidReading(xid=int(event.eventData), uuid=uuid, errors=errors))
         return tuple(found)
 
-    def _anew(self) -> None:
+    def _read_again(self) -> None:
         """A set that fails is given up; the GPUs are watched again when they are asked next."""
         ask({}, "free", pynvml.nvmlEventSetFree, self._set)
         self._set = None

@@ -54,7 +54,7 @@ def sheet(found: Sitting, node_rank: int) -> EnvironmentSheet:
     """What is set in the trainer of this node rank. Raises NotThere."""
     gang = found.gang()
     if gang is None:
-        raise NotThere(f"a node of {found.job.key} is no longer what was booked; the operator will place it anew")
+        raise NotThere(f"a node of {found.job.key} is no longer what was booked; the operator will place it again")
     if not 0 <= node_rank < len(gang.members):
         raise NotThere(f"{found.job.key} has node ranks 0 to {len(gang.members) - 1}, and none of {node_rank}")
     member = gang.members[node_rank]

@@ -18,7 +18,7 @@ from closeknit.cli.jobs.found_jobs import FoundJob, asked_job
 from closeknit.cli.live.way import NOT_INSTALLED, reached
 from closeknit.cli.output.page import Ink, Inked, Page, Paper, paper
 from closeknit.cli.watch.timeline import first_step, timeline
-from closeknit.kube.errors import Transient
+from closeknit.kube.errors import Transient, Unauthorized
 
 EVERY_S = 1.0
 SUCCEEDED, FAILED = "Succeeded", "Failed"
@@ -34,12 +34,18 @@ async def watch(name: str, reach: Reach, form: AnswerForm, clock: Callable[[], d
         there = Reach(namespace=key.namespace)
         uid = found.job.metadata.uid
         screen.show(found)
+        is_refused = False
         while found.job.state not in (SUCCEEDED, FAILED):
             await asyncio.sleep(EVERY_S)
             try:
-                found = await asked_job(api, key.name, there)
+                found, is_refused = await asked_job(api, key.name, there), False
             except Transient:
                 screen.say(_SILENT)
+                continue
+            except Unauthorized:  # once: before the next request the login is renewed
+                if is_refused:
+                    raise
+                is_refused = True
                 continue
             except NotThere:
                 raise NotThere(f"{key} is gone") from None

@@ -85,6 +85,8 @@ class AwaitedAttempt(NamedTuple):
     job: JobKey
     uid: str
     attempt: int
+    moves: bool = False
+    """Whether it goes on elsewhere with as many GPUs, and ends for nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ class Booking:
 
 def gpu_digest(uuids: Sequence[str]) -> str:
     """Tells whether GPUs are the same in the same order: 40 bits, for indexes that a node gives to others after a
-    restart, and not for whoever wants two alike. Empty where one is unknown."""
+    restart, and not against somebody who looks for two alike. Empty where one is unknown."""
     return sha256(",".join(uuids).encode()).hexdigest()[:10] if uuids and all(uuids) else ""
 
 
@@ -148,13 +150,21 @@ def booking(job: TrainingJob | InvalidJob) -> Booking | None:
 
 def _awaited(placement: PlacementStatus) -> tuple[AwaitedAttempt, ...]:
     told = placement.awaits or ()
-    return tuple(AwaitedAttempt(JobKey(each.namespace, each.name), each.uid, each.attempt) for each in told)
+    return tuple(
+        AwaitedAttempt(JobKey(each.namespace, each.name), each.uid, each.attempt, bool(each.moves)) for each in told
+    )
 
 
 def encoded_awaits(awaited: Sequence[AwaitedAttempt]) -> list[AwaitedJob] | None:
     """The field of status.placement for these jobs; None without any."""
     told = (
-        AwaitedJob(namespace=each.job.namespace, name=each.job.name, uid=each.uid, attempt=each.attempt)
+        AwaitedJob(
+            namespace=each.job.namespace,
+            name=each.job.name,
+            uid=each.uid,
+            attempt=each.attempt,
+            moves=True if each.moves else None,
+        )
         for each in awaited
     )
     return list(told) or None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from closeknit.api.names import ExclusionReason
 from closeknit.cluster.node.cpu_share import cpu_share_milli
 from closeknit.cluster.node.node import NodeView, PluginOffer
-from closeknit.cluster.objects.fault import Taint
+from closeknit.cluster.objects.fault import FaultKind, Taint
 from closeknit.cluster.objects.nic_exposure import NicExposure
 from closeknit.cluster.objects.pod_requests import CPU
 from closeknit.machine.graph import Machine
@@ -70,6 +70,13 @@ class Group:
 
     def __hash__(self) -> int:
         return self._hash
+
+    @property
+    def is_unoffered(self) -> bool:
+        """NodeView.is_unoffered of each of these nodes."""
+        if self.plugin is not None:
+            return self.plugin.allocatable == 0 and self.kind is not None and len(self.faults) < len(self.kind.products)
+        return any(why == FaultKind.NOT_OFFERED for _, why in self.faults)
 
     @property
     def emptied(self) -> Group | None:

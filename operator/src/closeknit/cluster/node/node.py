@@ -217,6 +217,13 @@ class NodeView:
         free = len(self.free) - plugin.unnamed
         return 0 if plugin.unnamed and plugin.free > free else max(0, min(plugin.free, free))
 
+    @property
+    def is_unoffered(self) -> bool:
+        """Whether it has GPUs that a Pod could have, and neither a device plugin nor DRA gives Pods any."""
+        if self.plugin is not None:
+            return self.plugin.allocatable == 0 and bool(self.usable)
+        return any(fault.kind is FaultKind.NOT_OFFERED for fault in self.unusable.values())
+
     def without(self, uuids: Collection[str]) -> "NodeView":
         """The node as if these GPUs and MIG devices could not be given out."""
         fault = Fault(FaultKind.AVOIDED)

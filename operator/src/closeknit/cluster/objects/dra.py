@@ -290,7 +290,7 @@ def _device(wire: _Device) -> Device:
     whole = text("type") in {None, "gpu"}
     own = text("uuid")
     if whole:
-        return Device(wire.name, own, whole, _unusable(wire), partitions=_partitions(wire))
+        return Device(wire.name, own, whole, _unusable(wire, is_whole_gpu=True), partitions=_partitions(wire))
     return Device(wire.name, text("parentUUID"), whole, _unusable(wire), own if text("type") == "mig" else None)
 
 
@@ -308,14 +308,19 @@ def _partitions(wire: _Device) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(found.items()))
 
 
-def _unusable(wire: _Device) -> Fault | None:
-    """Why no gang may be planned on a device: tainted, or shareable by several claims."""
+def _unusable(wire: _Device, *, is_whole_gpu: bool = False) -> Fault | None:
+    """Why no gang may be planned on a device: tainted, shareable by several claims, or a part of another one.
+
+    Under its gate DynamicMIG, NVIDIA's driver has a whole GPU consume all counters that its MIG devices share
+    (partitions.go, PartConsumesCounters). The GPU is whole all the same: a claim on one of its MIG devices holds the
+    GPU of their parentUUID.
+    """
     for taint in sorted(wire.taints or (), key=lambda taint: taint.key):
         if taint.effect in _KEEP_AWAY:
             return Fault(FaultKind.UNHEALTHY, f"its DRA device is tainted {taint.key}:{taint.effect}")
     if wire.allow_multiple_allocations:
         return Fault(FaultKind.MULTIPLE_ALLOCATIONS)
-    if wire.consumes_counters:
+    if wire.consumes_counters and not is_whole_gpu:
         return Fault(FaultKind.PARTITION)
     return None
 

@@ -34,6 +34,9 @@ from closeknit.cluster.pods.pin import WireAffinity, pin
 
 TOLD_CODE = 78  # of the gang's sidecar, as in closeknit.sidecar.gang.settings
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
+MOST_ILL = (
+    64  # devices of one Pod that are called unhealthy; a node has 16 GPUs at most, and some dozens of MIG devices
+)
 UUIDS = ("GPU-", "MIG-")  # what uuids begin with; a device plugin may number its devices instead
 _LONGEST_GRACE_S = 10**9  # of whatever number, so that moments can be told by it
 KEPT_WORDS = 1000  # of a Pod's own message
@@ -97,6 +100,9 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
     """UUIDs of its GPUs and MIG devices from a device plugin, by the kubelet in its status, ascending; all that it
     requests, or none."""
 
+    ill_devices: tuple[str, ...] = ()
+    """Devices that its kubelet calls unhealthy, by the word of their driver or plugin, ascending: a plugin's by uuid, a
+    claim's as `driver/pool/device` (KEP-4680)."""
     pinned: str = ""  # node that a child of ours is made for
     is_stopped: bool = False
     """Whether its kubelet must end it, and keep it with its logs: it may be active for STOPPED_AFTER_S."""
@@ -295,6 +301,7 @@ class _State(WireStruct, frozen=True):
 
 class _ResourceHealth(WireStruct, frozen=True):
     resource_id: str = msgspec.field(default="", name="resourceID")
+    health: str = ""
 
 
 class _ResourceStatus(WireStruct, frozen=True):
@@ -374,6 +381,7 @@ def pod(wire: WirePod) -> Pod | Lodger | None:
         return others
     return msgspec.structs.replace(
         others,
+        ill_devices=_ill_devices(containers),
         pinned=pin(spec.affinity) if others.job_owner is not None else "",
         is_stopped=spec.active_deadline_seconds == STOPPED_AFTER_S,
         grace_s=_grace_s(spec),
@@ -426,6 +434,17 @@ def _devices(containers: Sequence[_ContainerStatus], taken: Amounts) -> tuple[st
         for device in resource.resources or ()
     }
     return tuple(sorted(found)) if len(found) == asked and all(device.startswith(UUIDS) for device in found) else ()
+
+
+def _ill_devices(containers: Sequence[_ContainerStatus]) -> tuple[str, ...]:
+    found = {
+        device.resource_id.partition("::")[0]
+        for container in containers
+        for resource in container.allocated_resources_status or ()
+        for device in resource.resources or ()
+        if device.health == "Unhealthy"
+    }
+    return tuple(sorted(found)[:MOST_ILL])
 
 
 def _is_told(resource: str) -> bool:

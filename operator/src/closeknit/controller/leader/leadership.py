@@ -36,7 +36,7 @@ class Election:
 
 
 class Follower(Protocol):
-    """What follows the cluster, whoever leads."""
+    """What follows the cluster, on the leader and on the standby."""
 
     @property
     def is_synced(self) -> bool:

@@ -44,11 +44,17 @@ class MapFeed:
         self._watchers = 0
         self._watched = asyncio.Event()
         self._changed = asyncio.Event()
+        self._left_at = float("inf")
+        """When the last watcher left, on the event loop's clock."""
+        self._last: Scene | None = None
+        """The last one that was worked out: `scene` is None where it may be old."""
         self._told: dict[tuple[Scene | None, Veil], tuple[bytes, ...]] = {}
         """What leads to the last scene from each one that some watcher has."""
 
     def enter(self) -> None:
-        """Somebody watches."""
+        """Somebody watches. After a time without watchers he waits for a new scene: the last one is old."""
+        if self._watchers == 0 and asyncio.get_running_loop().time() - self._left_at > SCENE_S:
+            self.scene = None
         self._watchers += 1
         self._watched.set()
 
@@ -57,6 +63,7 @@ class MapFeed:
         self._watchers -= 1
         if self._watchers == 0:
             self._watched.clear()
+            self._left_at = asyncio.get_running_loop().time()
 
     async def change(self, timeout_s: float) -> None:
         """Returns at the next scene, or after so many seconds."""
@@ -81,10 +88,12 @@ class MapFeed:
             await self._watched.wait()
             cluster, free = self._cluster(), self._free()
             if cluster is None or (shown is not None and shown[0] is cluster and shown[1] is free):
+                if cluster is not None and self.scene is None and self._last is not None:
+                    self._show(self._last)  # nothing has changed since
                 await asyncio.sleep(LOOK_S)
                 continue
             shown = cluster, free
-            before = self.scene or EMPTY_SCENE
+            before = self._last or self.scene or EMPTY_SCENE
             draw = partial(scene, cluster, free, self._now(), self._version, before)
             try:
                 found = await self._work(draw)
@@ -97,8 +106,8 @@ class MapFeed:
     def _show(self, found: Scene) -> None:
         if found.faults and (self.scene is None or self.scene.faults != found.faults):
             _log.error("a mistake of ours keeps jobs out of the map", extra={"jobs": found.faults})
-        self.scene = found
-        self.scenes += 1
+        self.scenes += found is not self._last
+        self.scene = self._last = found
         self._told = {}
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()

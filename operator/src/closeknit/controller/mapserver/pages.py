@@ -6,8 +6,7 @@ site, or by a name that is not ours (DNS rebinding): on localhost it needs no to
 """
 
 import asyncio
-import ipaddress
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Mapping
 from importlib.resources import files
 
@@ -17,6 +16,7 @@ from closeknit.controller.mapserver.feed import MapFeed
 from closeknit.controller.mapserver.viewers import Viewer, Viewers
 from closeknit.runtime.access import FORBIDDEN, TOO_MANY, UNAUTHORIZED, UNAVAILABLE
 from closeknit.runtime.exchange import Handler, HttpRequest, Reply, StreamedReply
+from closeknit.runtime.web import is_own_name
 from closeknit.webmap.scene import Scene
 
 STREAM = "/map/stream"
@@ -25,8 +25,11 @@ MARK = "closeknit-map"
 """A header that the page sends with each request for data."""
 STREAMS = 64  # at once, at one deep copy of what its reader has not read yet
 STREAMS_OF_ONE = 8  # token: tabs of one person
+STREAMS_OF_USER = 32  # however many tokens it makes: an account that a team shares leaves half of them to others
 BEAT_S = 15.0  # so that what is between knows that the stream lives, and the page when it does not
-REVIEW_S = 15.0  # how often it is looked at again whether the token may; Access remembers what was said for a minute
+# How often it is looked at again whether the token may; Access remembers what was said for a minute. With the
+# 15 s that a reader has for one piece, and the 5 s for what he has not taken at the end, a stream ends within 90 s.
+REVIEW_S = 5.0
 UNKNOWN_S = 120.0  # without an answer of the API server: then it ends, as it would with a token that was revoked
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _HEADERS = {
@@ -55,6 +58,8 @@ class MapPages:
         self._feed = feed
         self._viewers = viewers
         self._streams: Counter[bytes] = Counter()
+        """By token."""
+        self._users: Counter[str] = Counter()
 
     def handlers(self) -> Mapping[str, Handler]:
         """By path."""
@@ -72,43 +77,54 @@ class MapPages:
         viewer = await self._viewers.viewer(request)
         if isinstance(viewer, int):
             return _refusal(viewer, _WORDS.get(viewer, b""))
-        if self._streams.total() >= STREAMS or (viewer.key and self._streams[viewer.key] >= STREAMS_OF_ONE):
+        if self._streams.total() >= STREAMS:
             return _refusal(TOO_MANY, b"too many maps are open: close one")
+        if viewer.key and self._streams[viewer.key] >= STREAMS_OF_ONE:
+            return _refusal(TOO_MANY, b"too many maps are open with this token: close one")
+        if viewer.user and self._users[viewer.user] >= STREAMS_OF_USER:
+            return _refusal(TOO_MANY, b"too many maps are open for this user: close one")
         return StreamedReply(self._pieces(request, viewer), "text/event-stream", _HEADERS)
 
     async def _pieces(self, request: HttpRequest, viewer: Viewer) -> AsyncGenerator[bytes, None]:
         """Events until the reader may not, or does not, read any more."""
         clock = asyncio.get_running_loop().time
         self._streams[viewer.key] += 1
+        self._users[viewer.user] += 1
         self._feed.enter()
         try:
             seen: Scene | None = None
+            left = deque[bytes]()
+            """Frames of `seen` that are still to be sent."""
             veil, beat_at, review_at, known_at = viewer.veil, clock() + BEAT_S, clock() + REVIEW_S, clock()
             yield b": closeknit\n\n"
             while True:
-                if (now := self._feed.scene) is not None and now is not seen:
-                    for frame in self._feed.frames(seen, veil):
-                        yield frame
-                    seen = now
-                if clock() >= beat_at:
-                    yield b": beat\n\n"
-                    beat_at = clock() + BEAT_S
-                if clock() >= review_at:
+                if clock() >= review_at:  # also between the frames of one moment, which a slow reader takes minutes for
                     found = await self._viewers.viewer(request)
                     review_at = clock() + REVIEW_S
                     if isinstance(found, Viewer):
                         known_at = clock()
-                        seen = seen if found.veil == veil else None
-                        veil = found.veil
+                        if found.veil != veil:
+                            seen, veil = None, found.veil
+                            left.clear()
                     elif found not in {UNAVAILABLE, TOO_MANY} or clock() - known_at > UNKNOWN_S:
                         yield b"event: end\ndata: " + msgspec.json.encode({"status": found}) + b"\n\n"
                         return
-                if self._feed.scene is seen:
+                if not left and (now := self._feed.scene) is not None and now is not seen:
+                    left.extend(self._feed.frames(seen, veil))
+                    seen = now
+                if left:
+                    yield left.popleft()
+                elif clock() >= beat_at:
+                    yield b": beat\n\n"
+                    beat_at = clock() + BEAT_S
+                else:
                     await self._feed.change(max(0.0, min(beat_at, review_at) - clock()))
         finally:
             self._feed.leave()
             self._streams[viewer.key] -= 1
-            self._streams += Counter()  # forgets whoever has none left
+            self._users[viewer.user] -= 1
+            self._streams += Counter()  # forgets those that have none left
+            self._users += Counter()
 
 
 class _Page:
@@ -137,16 +153,3 @@ def is_foreign(request: HttpRequest) -> bool:
     if origin is not None and origin.partition("://")[2] != headers.get("host", ""):
         return True
     return headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"} or not is_own_name(request)
-
-
-def is_own_name(request: HttpRequest) -> bool:
-    """Whether the Host is one that no stranger can point at us by DNS: localhost, an address, a name of the cluster."""
-    host = request.headers.get("host", "")
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    if name == "localhost" or name.endswith((".localhost", ".svc", ".svc.cluster.local")):
-        return True
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

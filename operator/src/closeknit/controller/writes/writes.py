@@ -201,7 +201,7 @@ class Writes:
         is left for the next time: a cluster may not serve them."""
         for rule in news.missing[:most]:
             try:
-                await self._sent("create", DEVICE_TAINT_RULES, self._api.make(DEVICE_TAINT_RULES, rule))
+                await self._made_rule(rule)
             except AlreadyExists:
                 continue
             except ApiError as error:
@@ -209,11 +209,22 @@ class Writes:
                 return
         for gone in news.gone[:most]:
             try:
-                call = self._api.delete(DEVICE_TAINT_RULES, gone.name, uid=gone.uid)
-                await self._sent("delete", DEVICE_TAINT_RULES, call)
+                for rules in DEVICE_TAINT_RULES:  # of a version that is not served all is gone already
+                    await self._sent("delete", rules, self._api.delete(rules, gone.name, uid=gone.uid))
             except ApiError as error:
                 _log.info("a taint was not taken back", extra={"rule": gone.name, "error": error})
                 return
+
+    async def _made_rule(self, rule: Manifest) -> None:
+        """Creates a DeviceTaintRule in the newest version that is served. Raises ApiError."""
+        *newer, oldest = DEVICE_TAINT_RULES
+        for rules in newer:
+            try:
+                await self._sent("create", rules, self._api.make(rules, {"apiVersion": rules.api_version, **rule}))
+            except NotFound:
+                continue
+            return
+        await self._sent("create", oldest, self._api.make(oldest, {"apiVersion": oldest.api_version, **rule}))
 
     async def queue(self, news: WorkloadNews) -> bool:
         """Makes, deletes and changes Workloads. Whether all of that was done: what was refused is found again."""

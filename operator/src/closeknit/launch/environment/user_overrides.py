@@ -100,6 +100,8 @@ _HARMS: Mapping[str, _Harm] = {
                                lambda value, _gang: value.strip() != "PCI_BUS_ID"),
     "NCCL_MULTI_RANK_GPU_ENABLE": _Harm("ranks that share a GPU hang when it has no multiprocessors left; leave it out",
                                         _NOT_ZERO),
+    "NCCL_RUN_DIAGNOSTICS": _Harm("NCCL 2.31 and later test every pair of GPUs whenever a group begins; set preflight "
+                                  "instead, which tests once, or leave it out", _NOT_ZERO),
     "PET_NPROC_PER_NODE": _Harm(ABOVE_GPUS, is_above_gpus),
 }  # fmt: skip
 

@@ -130,7 +130,7 @@ class Nccl:
             try:
                 other = int(line.readline(16))
             except (OSError, ValueError):
-                continue  # whoever tries the ports of others is no rank
+                continue  # a stranger that tries ports is no rank
             if 0 < other < sum(COUNTS):
                 self.lines[other] = line
 

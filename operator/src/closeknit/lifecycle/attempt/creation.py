@@ -12,6 +12,9 @@ from closeknit.launch.manifests.owner import owned
 from closeknit.launch.manifests.pod_manifest import pods
 from closeknit.lifecycle.writes.plan import Action, Addition, Create, Delete
 
+# A gang has Pods of one size, and another one where it takes parts of nodes; more sizes come of unequal machines.
+MOST_TRIED = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Creation:
@@ -46,6 +49,28 @@ def whole(gang: Gang, *, with_others: bool) -> Creation:
     first, *rest = _pods(gang, range(len(gang.members)))
     others, old = _others(gang) if with_others else ((), ())
     return Creation(opening=(*others, first), actions=(*old, *rest))
+
+
+def trials(gang: Gang) -> tuple[Manifest, ...]:
+    """One child of each kind, and one Pod of each size with its claim, to be tried before a gang that runs ends for
+    this one. A Secret is not among them: the job has it already.
+
+    What a Pod or a Service is to own has the uid of the job instead of theirs, which have none before they are made.
+    """
+    found: dict[object, Create] = {}
+    for create in _others(gang)[0]:
+        found.setdefault(create.manifest["kind"], create)
+    sizes: dict[object, int] = {}
+    for index, member in enumerate(gang.members):
+        sizes.setdefault((member.role, member.rank_count, member.cpus, member.is_claimed, member.nic_resources), index)
+    pods = _pods(gang, list(sizes.values())[:MOST_TRIED])
+    uid = gang.job.metadata.uid or ""
+    return tuple(
+        manifest
+        for create in (*found.values(), *pods)
+        for manifest in (create.manifest, *(owned(each, create.manifest, uid) for each in create.owns))
+        if manifest["kind"] != "Secret"
+    )
 
 
 def missing(gang: Gang, indexes: Sequence[int], *, with_others: bool) -> Creation:

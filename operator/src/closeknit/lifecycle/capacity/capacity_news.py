@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from closeknit.api.names import API_VERSION, PROVISIONING_CLASS_ANNOTATION, TRAINING_JOB, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.api.toleration import GPU_TOLERATION
+from closeknit.api.trainingjob_status import Pending
 from closeknit.cluster.booking.job import is_whole
 from closeknit.cluster.capacity.provisioning import (
     AUTOSCALING_GROUP,
@@ -23,7 +24,7 @@ from closeknit.lifecycle.capacity.gang_shape import GangShape, NodeGroup, gang_s
 from closeknit.lifecycle.status.capacity_words import ASKED_AGAIN
 from closeknit.lifecycle.status.conditions import moment
 from closeknit.lifecycle.status.pauses import over_at
-from closeknit.lifecycle.status.statuses import is_finished
+from closeknit.lifecycle.status.statuses import WAITS_FOR_ALL, is_finished
 from closeknit.placement.gang.cache import Tables
 
 # A job that starts within seconds needs no node, and GPUs that come free do so all the time.
@@ -33,6 +34,7 @@ NEVER = "Never"
 _FOR_NODES = frozenset(
     {
         PendingReason.INSUFFICIENT_GPUS,
+        PendingReason.GPUS_NOT_OFFERED,  # a node that has just come is so until its device plugin runs
         PendingReason.INSUFFICIENT_RESOURCES,
         PendingReason.NO_NVLINK_ISLAND,
         PendingReason.NO_DOMAIN,
@@ -122,9 +124,18 @@ def _in_order(cluster: Cluster, policy: CapacityPolicy, now: datetime) -> Sequen
         and job.metadata.uid
         and is_whole(job)
         and job.status.pending is not None
-        and moment(job.status.pending.since) + ASKED_AFTER <= now
+        and _asks_from(job, job.status.pending) <= now
     )
     return sorted(found, key=lambda job: (-cluster.priority(job), job.metadata.creation_timestamp or "", job.key))
+
+
+def _asks_from(job: TrainingJob, pending: Pending) -> datetime:
+    """When a job that waits asks. One that may start with fewer GPUs asks once it could have: while it runs with them,
+    nothing is asked for it, and what was asked before is taken back."""
+    ready = moment(pending.since) + ASKED_AFTER
+    if job.spec.elastic is None or job.spec.elastic.min_gpus == job.spec.gpus:
+        return ready
+    return max(ready, moment(pending.queued_since or pending.since) + WAITS_FOR_ALL + ASKED_AFTER)
 
 
 def _ask(job: TrainingJob, shape: GangShape, class_name: str) -> CapacityAsk:

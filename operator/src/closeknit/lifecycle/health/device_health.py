@@ -1,5 +1,5 @@
-"""GPUs and NICs of a running gang that their node's agent, or a device's taint, calls ill: what ends the run at once,
-what waits for the next restart, and what is only told.
+"""GPUs and NICs of a running gang that their node's agent, a device's taint or the kubelet calls ill: what ends the run
+at once, what waits for the next restart, and what is only told.
 
 A GPU that computes no more ends the run: its process has died, or hangs in its driver. Any other illness may leave the
 training as it is, and a restart would cost more than it gains: it is told, and the next attempt takes other devices.
@@ -64,14 +64,16 @@ def ill_devices(attempt: Attempt) -> tuple[IllDevice, ...]:
         if view is None or view.machine is None or share.server is not None or share.succeeded:
             continue
         given = None if pod is None else got(attempt.subject.cluster, share, pod)
-        found += _gpus(view, share, given if given is not None else uuids(view, share) or ())
+        called = frozenset() if pod is None else attempt.subject.cluster.called_ill(pod)
+        found += _gpus(view, share, given if given is not None else uuids(view, share) or (), called)
         down = {f"{nic.name}:{nic.port}" for nic in view.machine.nics if nic.state is PortState.DOWN}
         found += [IllDevice(share, f"NIC {nic}", "", "its port is down", False) for nic in share.nics if nic in down]
     return tuple(sorted(found, key=lambda each: not each.is_dead))
 
 
-def _gpus(view: NodeView, share: BookingShare, held: Iterable[str]) -> list[IllDevice]:
-    if view.machine is None or not view.unusable:
+def _gpus(view: NodeView, share: BookingShare, held: Iterable[str], called: frozenset[str]) -> list[IllDevice]:
+    """Those of the GPUs and MIG devices held, by uuid; `called` are those that the kubelet calls unhealthy."""
+    if view.machine is None or not (view.unusable or called):
         return []
     indexes = {gpu.uuid: gpu.index for gpu in view.machine.gpus}
     on = {device.uuid: device.gpu for device in view.mig}
@@ -82,6 +84,8 @@ def _gpus(view: NodeView, share: BookingShare, held: Iterable[str]) -> list[IllD
         if fault is not None and fault.kind is FaultKind.UNHEALTHY:
             is_dead = not DEAD.isdisjoint(fault.detail.split(", "))
             found.append(IllDevice(share, f"GPU {index}", uuid, fault.detail or "unhealthy", is_dead))
+        elif uuid in called and index is not None:
+            found.append(IllDevice(share, f"GPU {index}", uuid, "its kubelet calls it unhealthy", False))
     return found
 
 

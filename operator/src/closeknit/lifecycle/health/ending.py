@@ -185,7 +185,7 @@ def claim_stays(attempt: Attempt, claim: ResourceClaim) -> Plan:
 def left_behind(attempt: Attempt, stays: Sequence[Leftover]) -> Plan:
     """The end if a leftover of an earlier attempt stays: a finalizer, a process that ignores its end, a hung kubelet.
     The job avoids its nodes for a while."""
-    message = f"{told(stays)}; that takes too long, and the job is placed anew"
+    message = f"{told(stays)}; that takes too long, and the job is placed again"
     return end(attempt, EndReason.GPU_TAKEN, message, unfit=whole(each.node for each in stays))
 
 
@@ -406,7 +406,7 @@ def child_deleted(attempt: Attempt, *, is_fit: bool) -> Plan:
 
 
 def again_on(attempt: Attempt, *, is_fit: bool) -> Sequence[BookingShare] | None:
-    """The same shares for the next attempt, if they fit it; else None, and it is placed anew."""
+    """The same shares for the next attempt, if they fit it; else None, and it is placed again."""
     if not is_fit or isinstance(attempt.gang(), Lost):
         return None
     return [replace(share, actual=None, succeeded=False) for share in attempt.booking.shares]

@@ -36,7 +36,7 @@ def misplaced(attempt: Attempt) -> Plan | None:
     ]
     if not wrong or not _is_young(attempt) or attempt.before_it_ended_by(EndReason.MISPLACED) >= MOST_IN_A_ROW:
         return None
-    message = f"device plugins gave slower GPUs than planned: {few(wrong)}; the job is placed anew"
+    message = f"device plugins gave slower GPUs than planned: {few(wrong)}; the job is placed again"
     return end(attempt, EndReason.MISPLACED, message)
 
 

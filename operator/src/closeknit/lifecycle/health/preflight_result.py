@@ -108,7 +108,7 @@ def _failed(attempt: Attempt, mine: Sequence[Pod]) -> Plan | None:
     unfit = sorted({shares[rank].node for rank in _named(shares, found)})
     if not unfit and any(each.error for each in found):
         unfit = sorted({pod.node for pod in mine if pod.node})
-    message = f"preflight: {_words(attempt, found) or 'it failed without a word'}; the job is placed anew"
+    message = f"preflight: {_words(attempt, found) or 'it failed without a word'}; the job is placed again"
     return end(attempt, EndReason.PREFLIGHT_FAILED, message, unfit=whole(unfit))
 
 

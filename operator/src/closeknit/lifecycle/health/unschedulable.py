@@ -145,7 +145,7 @@ def _refused(attempt: Attempt, pod: Pod, node: str, volumes: Volumes) -> _Hindra
     row = TABLE[symptom]
     until = over_at(condition.last_transition_time, row.after, attempt.subject.now)
     if row.reason is EndReason.GPU_TAKEN:
-        message = f"Pod {pod.name} lost GPUs of node {node} to somebody else ({words}); the job is placed anew"
+        message = f"Pod {pod.name} lost GPUs of node {node} to somebody else ({words}); the job is placed again"
     elif row.follows is Follows.WAIT:
         message = f"Pod {pod.name} waits for an object: {words}; it is tried again from time to time"
     else:

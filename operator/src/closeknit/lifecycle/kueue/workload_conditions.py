@@ -1,4 +1,4 @@
-"""The conditions that Kueue wants of whoever runs a job: whether it is over, runs, and has given its quota back."""
+"""The conditions that Kueue wants of a job's controller: whether it is over, runs, and has given its quota back."""
 
 from datetime import datetime
 

@@ -45,7 +45,7 @@ class Follows(Enum):
         "the attempt ends; where claims say which GPUs a Pod gets, the next one avoids these alone, until half of the "
         "node's were tried; else the node",
     )
-    ANEW = Consequence("placed anew", "the attempt ends; the next one takes what is best then, and may take the same")
+    AGAIN = Consequence("placed again", "the attempt ends; the next one takes what is best then, and may take the same")
     WAIT = Consequence("wait, hold nothing", "the job holds nothing, and is tried again after pauses that grow")
     END = Consequence(
         "end",
@@ -99,10 +99,10 @@ _GPUS = Row(Blame.GPU, Follows.OTHER_GPUS, EndReason.GPU_TAKEN, TAKEN_AFTER)
 _ELSEWHERE = Row(Blame.NODE, Follows.ELSEWHERE, EndReason.UNSCHEDULABLE, REFUSED_AFTER)
 _OBJECT = Row(Blame.OBJECT, Follows.WAIT, EndReason.OBJECT_MISSING, REFUSED_AFTER)
 
-_DISRUPTED = Row(Blame.NOBODY, Follows.ANEW, EndReason.DISRUPTED)
-_ENDED_BY_NODE = Row(Blame.NODE, Follows.ANEW, EndReason.DISRUPTED)
+_DISRUPTED = Row(Blame.NOBODY, Follows.AGAIN, EndReason.DISRUPTED)
+_ENDED_BY_NODE = Row(Blame.NODE, Follows.AGAIN, EndReason.DISRUPTED)
 _REFUSED = Row(Blame.NODE, Follows.ELSEWHERE, EndReason.NODE_REFUSED)
-_LOST = Row(Blame.NODE, Follows.ANEW, EndReason.NODE_LOST)
+_LOST = Row(Blame.NODE, Follows.AGAIN, EndReason.NODE_LOST)
 _OWN_FAULT = Row(Blame.JOB, Follows.END, EndReason.POD_FAILED)
 
 TABLE: Mapping[Symptom, Row] = MappingProxyType(
@@ -126,8 +126,8 @@ TABLE: Mapping[Symptom, Row] = MappingProxyType(
         Symptom.IGNORED: Row(Blame.SITE, Follows.TELL, ConditionReason.STARTING, IGNORED_AFTER),
         Symptom.DISRUPTED: _DISRUPTED,
         Symptom.DRAINED: _DISRUPTED,
-        Symptom.DELETED: Row(Blame.NOBODY, Follows.ANEW, EndReason.CHILD_DELETED),
-        Symptom.NODE_TURNED: Row(Blame.NODE, Follows.ANEW, EndReason.NODE_CHANGED, NOT_READY_AFTER),
+        Symptom.DELETED: Row(Blame.NOBODY, Follows.AGAIN, EndReason.CHILD_DELETED),
+        Symptom.NODE_TURNED: Row(Blame.NODE, Follows.AGAIN, EndReason.NODE_CHANGED, NOT_READY_AFTER),
         Symptom.SHUT_DOWN: _ENDED_BY_NODE,
         Symptom.PREEMPTED: _ENDED_BY_NODE,
         Symptom.EVICTED: _ENDED_BY_NODE,
@@ -141,19 +141,19 @@ TABLE: Mapping[Symptom, Row] = MappingProxyType(
         Symptom.NOT_READY: Row(Blame.JOB, Follows.TELL, ConditionReason.PODS_NOT_READY, UNREADY_AFTER),
         Symptom.CONTAINER_LOST: _LOST,
         Symptom.NODE_NOT_READY: _LOST,
-        Symptom.RANK_NOT_STARTED: Row(Blame.NOBODY, Follows.ANEW, EndReason.RANK_NOT_STARTED),
+        Symptom.RANK_NOT_STARTED: Row(Blame.NOBODY, Follows.AGAIN, EndReason.RANK_NOT_STARTED),
         Symptom.OUT_OF_MEMORY: _OWN_FAULT,
         Symptom.NOT_STARTABLE: _OWN_FAULT,
         Symptom.EXITED: _OWN_FAULT,
         Symptom.DEVICES_REFUSED: _REFUSED,
         Symptom.DEVICES_NOT_GIVEN: _REFUSED,
         Symptom.GPU_NOT_GIVEN: Row(Blame.GPU, Follows.OTHER_GPUS, EndReason.NODE_REFUSED),
-        Symptom.OTHER_GPUS_GIVEN: Row(Blame.NOBODY, Follows.ANEW, EndReason.MISPLACED),
-        Symptom.MULTICAST_FAILED: Row(Blame.SITE, Follows.ANEW, EndReason.MULTICAST_FAILED),
+        Symptom.OTHER_GPUS_GIVEN: Row(Blame.NOBODY, Follows.AGAIN, EndReason.MISPLACED),
+        Symptom.MULTICAST_FAILED: Row(Blame.SITE, Follows.AGAIN, EndReason.MULTICAST_FAILED),
         Symptom.PEER_UNREACHABLE: Row(Blame.NODE, Follows.ELSEWHERE, EndReason.RDMA_FAILED),
         Symptom.PREFLIGHT_FAILED: Row(Blame.NODE, Follows.ELSEWHERE, EndReason.PREFLIGHT_FAILED),
-        Symptom.SIDECAR_NOT_RUN: Row(Blame.SITE, Follows.ANEW, EndReason.SIDECAR_REFUSED),
-        Symptom.PREFLIGHT_NOT_RUN: Row(Blame.JOB, Follows.ANEW, EndReason.PREFLIGHT_SKIPPED),
+        Symptom.SIDECAR_NOT_RUN: Row(Blame.SITE, Follows.AGAIN, EndReason.SIDECAR_REFUSED),
+        Symptom.PREFLIGHT_NOT_RUN: Row(Blame.JOB, Follows.AGAIN, EndReason.PREFLIGHT_SKIPPED),
         Symptom.GPU_DEAD: Row(Blame.GPU, Follows.OTHER_GPUS, EndReason.GPU_LOST),
         Symptom.GPU_ILL_AT_EXIT: Row(Blame.GPU, Follows.OTHER_GPUS, EndReason.GPU_UNHEALTHY),
         Symptom.NIC_DOWN_AT_EXIT: Row(Blame.NODE, Follows.ELSEWHERE, EndReason.NIC_DOWN),

@@ -62,7 +62,7 @@ def at_end(status: TrainingJobStatus, gpus: int, fault: datetime) -> LostTime | 
     if since is None:
         return _lost(status, gpus, fault)
     stored = status.cost or LostTime()
-    trained = stored.trained_seconds + _whole_seconds(fault - since)
+    trained = stored.trained_seconds + _whole_seconds(fault - since) * _held(status, gpus) // gpus
     return _with_ratio(trained, stored.lost_gpu_seconds, gpus)
 
 
@@ -153,8 +153,14 @@ def _lost(status: TrainingJobStatus, gpus: int, until: datetime) -> LostTime | N
     began, cause = since
     stored = status.cost or LostTime()
     before = stored.lost_gpu_seconds
-    lost = {**before, cause: before.get(cause, 0) + gpus * _whole_seconds(until - began)}
+    lost = {**before, cause: before.get(cause, 0) + _held(status, gpus) * _whole_seconds(until - began)}
     return _with_ratio(stored.trained_seconds, lost, gpus)
+
+
+def _held(status: TrainingJobStatus, gpus: int) -> int:
+    """The GPUs that a job has, or has lost: fewer than it asks for where it is elastic."""
+    held = None if status.placement is None else status.placement.gpus
+    return gpus if held is None else min(held, gpus)
 
 
 def _with_ratio(trained_s: int, lost: Mapping[str, int], gpus: int) -> LostTime:

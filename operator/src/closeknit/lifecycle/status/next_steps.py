@@ -1,6 +1,6 @@
 """The one thing to do about each reason: closed tables. A new reason needs its row here, and a test checks that.
 
-Every step is an imperative for whoever owns the job. `{job}` stands for its name and the namespace option.
+Every step is an imperative for the owner of the job. `{job}` stands for its name and the namespace option.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,10 @@ NEAREST = "NearestChange"
 WAITING: Mapping[str, str] = {
     PendingReason.INSUFFICIENT_GPUS: "wait for GPUs to become free (`closeknit status` shows how many are), or ask "
     "for fewer",
+    PendingReason.GPUS_NOT_OFFERED: "have an administrator set up the GPUs for Pods, by a device plugin or by DRA: "
+    "`kubectl get clustertopology default -o yaml` names the nodes (GPUsOffered)",
     PendingReason.INSUFFICIENT_RESOURCES: "ask for less of it in each Pod, or wait until other Pods leave those nodes",
-    PendingReason.NODES_LOST: "wait: it takes the first nodes like its own that become free, and begins anew "
+    PendingReason.NODES_LOST: "wait: it takes the first nodes like its own that become free, and begins again "
     "after ten minutes",
     PendingReason.NO_NVLINK_ISLAND: "ask for a smaller group (tensor, context), or let it leave the island "
     "(topology.nvlink)",
@@ -24,6 +26,7 @@ WAITING: Mapping[str, str] = {
     PendingReason.WAITING_FOR_KUEUE: (
         "wait for quota; who has it, and what is missing: kubectl get workloads, kubectl describe localqueue"
     ),
+    PendingReason.MOVE_PENDING: "wait: it starts as soon as the Pods of the jobs that move elsewhere are gone",
     PendingReason.PREEMPTION_PENDING: "wait: it starts as soon as the Pods of the jobs that make room are gone",
     PendingReason.BEHIND_RESERVATION: "declare how long it runs (expectedDuration): a job that ends before the one "
     "ahead begins may pass it",
@@ -69,6 +72,7 @@ ENDED: Mapping[str, str] = {
     EndReason.PREEMPTED: "nothing: it starts again by itself as soon as there is room",
     EndReason.SHRUNK: _GOES_ON,
     EndReason.GROWN: _GOES_ON,
+    EndReason.MOVED: _GOES_ON,
     EndReason.NODE_LOST: _GOES_ON,
     EndReason.GPU_LOST: _GOES_ON,
     EndReason.GPU_UNHEALTHY: _GOES_ON,

@@ -36,8 +36,10 @@ _POLICY = Trait(first_pause_s=15, longest_pause_s=300)
 PENDING: Mapping[PendingReason, Trait] = MappingProxyType(
     {
         PendingReason.INSUFFICIENT_GPUS: _ROOM._replace(ends_by_others=True),
+        PendingReason.GPUS_NOT_OFFERED: _ROOM._replace(ends_by_others=True),
         PendingReason.INSUFFICIENT_RESOURCES: _ROOM,
         PendingReason.NODES_LOST: _ROOM._replace(ends_by_others=True, stays_told=True),
+        PendingReason.MOVE_PENDING: Trait(ends_by_others=True, stays_told=True),
         PendingReason.PREEMPTION_PENDING: Trait(ends_by_others=True, stays_told=True),
         PendingReason.NO_NVLINK_ISLAND: _ROOM,
         PendingReason.NO_DOMAIN: _ROOM,

@@ -90,7 +90,7 @@ class Following(Enum):
     IN_PLACE = "in the Pods that it has"
     WITH_OTHERS = "in the Pods that it has, with new ones on other nodes"
     ON_ITS_GPUS = "with the GPUs that it has"
-    ANEW = "wherever it is placed then"
+    AGAIN = "wherever it is placed then"
 
 
 _STAYS = frozenset({Following.IN_PLACE, Following.WITH_OTHERS})
@@ -98,6 +98,10 @@ _KEEPS = frozenset({Following.IN_PLACE, Following.ON_ITS_GPUS})
 GROWS_AFTER = timedelta(minutes=5)
 """How long there must have been room for more GPUs of an elastic job: most of what comes free is taken sooner, by the
 next jobs that are submitted and by those that come back from a restart."""
+# To grow costs a restart, and that takes about as long (docs/failures.md, and torchrun's own start): who waits no
+# longer for what he could have all at once loses at most twice of what the best choice would have lost.
+WAITS_FOR_ALL = timedelta(minutes=1)
+"""How long an elastic job waits for all of its GPUs before it starts with fewer."""
 KEPT_ATTEMPTS = 10  # of status.attempts, as its schema bounds it
 KEPT_BLAMED = 16  # nodes and GPUs of one of them, likewise
 ATTEMPT_MESSAGE_MAX_LENGTH = 1024  # of the message of one of them
@@ -261,10 +265,14 @@ def running(
     return _next(job, now, observation, verified, *found, **changes)
 
 
-def roomy(job: TrainingJob, now: datetime, gpus: int) -> TrainingJobStatus:
-    """There is room for so many GPUs of a job that holds fewer than it asks for, from now on; 0: there is none."""
+def roomy(job: TrainingJob, now: datetime, gpus: int, refused: str | None = None) -> TrainingJobStatus:
+    """There is room for so many GPUs of a job that holds fewer than it asks for, from now on; 0: there is none.
+    `refused`: why the API server does not take the job at the size that it was told of before."""
     placement = job.status.placement
+    known = placement.room if placement is not None and refused is not None else None
     room = RoomToGrow(gpus=gpus, since=timestamp(now)) if gpus else None
+    if known is not None and refused is not None:
+        room = known.model_copy(update={"refused": stated(refused)})
     return _next(job, now, placement=None if placement is None else placement.model_copy(update={"room": room}))
 
 
@@ -321,7 +329,7 @@ def restarting(
             charged=facts.charges is not None,
             unfit=unfit,
             facts=facts,
-            follows=Following.ON_ITS_GPUS if is_whole else Following.ANEW,
+            follows=Following.ON_ITS_GPUS if is_whole else Following.AGAIN,
         ),
         **({} if facts.charges is None else {"charges": [timestamp(each) for each in facts.charges]}),
     )
@@ -430,11 +438,16 @@ def holding(job: StoredJob, now: datetime, shares: Sequence[BookingShare], messa
 
 
 def awaiting(
-    job: StoredJob, now: datetime, placement: PlacementStatus | None, message: str, unknown: str | None = None
+    job: StoredJob,
+    now: datetime,
+    placement: PlacementStatus | None,
+    reason: PendingReason,
+    message: str,
+    unknown: str | None = None,
 ) -> TrainingJobStatus:
-    """Jobs of lower priority make room for it, and it holds what they leave: this placement, or None for the stored
-    one. `unknown` as in `waiting`."""
-    before, reason = job.status.pending, PendingReason.PREEMPTION_PENDING
+    """Others make room for it, and it holds what they leave: this placement, or None for the stored one. `unknown` as
+    in `waiting`."""
+    before = job.status.pending
     since = before.since if before is not None and before.reason == reason else timestamp(now)
     return _next(
         job,
@@ -542,6 +555,11 @@ def _fewer(job: StoredJob, placement: PlacementStatus | None) -> str | None:
     minutes = count(int(GROWS_AFTER.total_seconds()) // 60, "minute")
     if placement.room is None:
         return f"{told}, and grows once there has been room for more for {minutes}, and nobody before it waits for that"
+    if placement.room.refused is not None:
+        since = f"since {placement.room.since}"
+        return (
+            f"{told}; there is room for {placement.room.gpus} {since}, and it stays as it is: {placement.room.refused}"
+        )
     return f"{told}; there is room for {placement.room.gpus} since {placement.room.since}, and it grows after {minutes}"
 
 

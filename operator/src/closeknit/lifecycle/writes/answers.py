@@ -9,7 +9,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from closeknit.api.names import JOB_LABEL, UNRESTRICTED_TEMPLATES_LABEL, ConditionType, PendingReason, service_name
+from closeknit.api.names import (
+    JOB_LABEL,
+    UNRESTRICTED_TEMPLATES_LABEL,
+    ConditionType,
+    EndReason,
+    EventReason,
+    PendingReason,
+    service_name,
+)
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.objects.meta import owner_of
 from closeknit.cluster.pods.symptoms import Symptom, of_denial
@@ -49,6 +57,7 @@ TOLD_LATELY = timedelta(hours=1)
 
 _COUNTED = "count/pods"  # of a quota: whatever their phase, while `pods` and the rest count those that are not over
 
+_NOT_DONE = frozenset({Judgement.AGAIN, Judgement.REFUSED})
 _Refusal = ChildRefused | Exists | Quotas | ServiceAccount
 """Results that may say that nothing comes of it until somebody changes something."""
 
@@ -68,7 +77,7 @@ class Rejection:
     message: str
     of: Refusing
     manifest: Manifest | None  # what was refused, a Pod without its spec; None where it was the gang as a whole
-    generation: int  # of the job then; another one is asked about anew
+    generation: int  # of the job then; another one is asked about again
     attempt: int
     at: datetime
     tries: int  # rejections in a row, this one included
@@ -79,6 +88,34 @@ class Rejection:
         trait = PENDING[self.reason]
         pause_s = min(trait.longest_pause_s, trait.first_pause_s * 2 ** min(self.tries - 1, 16))
         return self.at + timedelta(seconds=pause_s)
+
+
+# Of a change that a job does without. No event tells that a policy or a quota is another one, and the room for the
+# change comes and goes meanwhile: at the pace of GROWS_AFTER first, and then of people.
+_FIRST_CHANGE_PAUSE = timedelta(minutes=5)
+_LONGEST_CHANGE_PAUSE = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedChange:
+    """A change by choice that the API server has refused before anything was stored: the job goes on as it is."""
+
+    reason: EventReason  # ResizeRefused | MoveRefused
+    message: str
+    generation: int  # of the job then; for another one it is asked again
+    at: datetime
+    tries: int  # refusals in a row, this one included
+    is_told: bool = False  # by an Event alone
+
+    @property
+    def retry_at(self) -> datetime:
+        """When to ask again: the pause doubles with each refusal in a row."""
+        doublings: int = 2 ** min(self.tries - 1, 16)
+        return self.at + min(_LONGEST_CHANGE_PAUSE, _FIRST_CHANGE_PAUSE * doublings)
+
+    def stands(self, generation: int, now: datetime) -> bool:
+        """Whether the API server is not asked again yet, for a job of this generation."""
+        return self.generation == generation and is_between(self.at, now, self.retry_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +134,8 @@ class Answers:
     """The newest one, until a booking is stored after it."""
     rejections: int = 0
     """Rejections in a row; a running gang resets them."""
+    refused_change: RefusedChange | None = None
+    """The newest one, until the job has changed its GPUs. It is no rejection of the job: that runs."""
     failing_since: datetime | None = None
     """Since when each try at its children has failed at the API server."""
     service_of: int = 0
@@ -140,6 +179,8 @@ NOTHING = Answers()
 
 def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime) -> Answers:
     """What these results of the Plan's writes teach. Of several refused children the first counts, as one."""
+    if plan.is_by_choice and not any(isinstance(result, StatusStored) for result in results):
+        return _unchanged(answers, plan, results, now)
     refused = next((result for result in results if judged(result, plan.uid) is Judgement.REFUSED), None)
     for result in results:
         if isinstance(result, Quotas) or judged(result, plan.uid) is not Judgement.REFUSED:
@@ -150,20 +191,65 @@ def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime
     if any(_is_refused_stop(result) for result in results):
         answers = replace(answers, stop_refused=True)
     if plan.status is None and plan.notice is not None:
-        answers = replace(answers, noticed_at=now)
+        told = answers.refused_change
+        if told is not None and plan.notice.reason is told.reason:
+            told = replace(told, is_told=True)
+        answers = replace(answers, noticed_at=now, refused_change=told)
     failed = next((each for each in results if isinstance(each, ChildRefused) and each.denial.may_last), None)
     answers = replace(answers, failing_since=_failing_since(answers, failed, results, now))
     if not isinstance(refused, _Refusal):
         if failed is not None and _fails_for_long(answers, now):
             return _rejected(answers, plan, failed, now)
         return _swept(_made(answers, plan, results, now), plan, results)
+    return _without_addition(answers, plan, refused, results) or _rejected(answers, plan, refused, now)
+
+
+def _without_addition(answers: Answers, plan: Plan, refused: _Refusal, results: Sequence[Result]) -> Answers | None:
+    """The answers where the next try is to leave something out that we added; None where that is not the cause."""
     if Addition.CPUS in plan.adds and _speaks_of_cpus(refused):
         return replace(answers, cpus_refused=True)
     if _speaks_of_ipc_lock(plan, refused, results):
         return replace(answers, ipc_lock_refused=True)
     if _speaks_of_sidecar(plan, refused, results):
         return replace(answers, sidecar_refused=True, ipc_lock_refused=False)  # that was not it
-    return _rejected(answers, plan, refused, now)
+    return None
+
+
+def _unchanged(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime) -> Answers:
+    """What it teaches that a change by choice was not stored. An answer that may be another one in a moment counts as a
+    refusal, too, for the job loses nothing; of a quota that may still count Pods that have ended nothing is learnt."""
+    refused = next(
+        (
+            result
+            for result in results
+            if isinstance(result, _Refusal)
+            and judged(result, plan.uid) in ({Judgement.REFUSED} if isinstance(result, Quotas) else _NOT_DONE)
+        ),
+        None,
+    )
+    if refused is None:
+        return answers
+    if (other := _without_addition(answers, plan, refused, results)) is not None:
+        return other
+    is_growth = plan.notice is not None and plan.notice.reason is EndReason.GROWN
+    reason = EventReason.RESIZE_REFUSED if is_growth else EventReason.MOVE_REFUSED
+    before, words = answers.refused_change, _why_unchanged(plan, refused)
+    is_again = before is not None and (before.reason, before.generation) == (reason, plan.generation)
+    tries = before.tries + 1 if before is not None and is_again else 1
+    is_told = before is not None and is_again and before.is_told
+    found = RefusedChange(reason, words, plan.generation, now, tries, is_told)
+    if isinstance(refused, ChildRefused):  # it was none of what we add
+        answers = replace(answers, sidecar_refused=False, ipc_lock_refused=False)
+    return replace(answers, refused_change=found)
+
+
+def _why_unchanged(plan: Plan, refused: _Refusal) -> str:
+    """The message about a change that was refused, for a job that goes on without it."""
+    if not isinstance(refused, ChildRefused):
+        return _words(plan, refused, _symptom(refused))
+    metadata = refused.manifest["metadata"]
+    title = f"{refused.manifest['kind']} {metadata['namespace']}/{metadata['name']}"
+    return f"the API server refuses {title} on trial: {refused.denial.message}"
 
 
 def _failing_since(
@@ -189,6 +275,7 @@ def _learned(answers: Answers, plan: Plan, result: Result, now: datetime) -> Ans
                 told_at=now,
                 told=_told(answers, plan.status, now),
                 rejection=answers.rejection if plan.status.placement is None else None,
+                refused_change=None if plan.is_by_choice else answers.refused_change,
                 rejections=0 if has_run else answers.rejections,
                 room_made_at=None if has_run else _room_made_at(answers, plan.status, now),
                 swept=answers.swept if plan.status.placement is None else 0,
@@ -309,7 +396,7 @@ def _rejected(answers: Answers, plan: Plan, refused: _Refusal, now: datetime) ->
     manifest = refused.manifest if isinstance(refused, ChildRefused | Exists) else None
     of = Refusing.PROBE if isinstance(refused, ChildRefused | Exists) and refused.is_probe else Refusing.CHILD
     tries = answers.rejections + 1
-    if manifest is not None and manifest["kind"] == "Pod":  # it is made anew to be asked for, and waits for long
+    if manifest is not None and manifest["kind"] == "Pod":  # it is made again to be asked for, and waits for long
         manifest = {name: value for name, value in manifest.items() if name != "spec"}
     rejection = Rejection(reason, message, of, manifest, plan.generation, plan.attempt, now, tries)
     answers = replace(answers, rejection=rejection, rejections=tries)

@@ -109,6 +109,9 @@ class Plan:
     """Additions of this Plan's Pods."""
     sets: frozenset[str] = frozenset()
     """Names of the environment variables that closeknit sets in them: others must not change these on their way."""
+    is_by_choice: bool = False
+    """Whether it leaves GPUs, or Pods that run, though nothing forces it to: the job stays as it is where the API
+    server refuses what follows, before the status is stored."""
     telling: Telling | None = None
     """Its importance where there is nothing else to write: such a Plan may be left for later."""
     error: Exception | None = field(default=None, compare=False)

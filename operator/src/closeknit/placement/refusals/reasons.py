@@ -46,6 +46,7 @@ class RefusalCase:
         return best_layout(Interconnect.of(self.cluster), ground, wanted, self.tables)
 
 
+SET_UP = "have NVIDIA's GPU operator set them up, by a ClusterPolicy (device plugin) or a GPUCluster (DRA), not both"
 UNMEASURED = "no node agent has measured a GPU here"
 
 
@@ -73,6 +74,23 @@ def no_match(cluster: Cluster, request: Request, ground: Areas) -> str:
     if not there:
         return f"{wanted}; {UNMEASURED}{excluded(cluster, request, ground)}"
     return f"{wanted}; this cluster has {listed(there, 'and')}; {listed(fields, 'or')}"
+
+
+def is_unoffered(cluster: Cluster, ground: Areas) -> bool:
+    """Whether Pods get no GPU of any node that the job may use, nor would of one that is excluded."""
+    usable = [group for group, _, _ in ground.groups()]
+    left_out = [group for group in cluster.forest.now.counts if group.excluded is not None and group.kind]
+    return bool(usable) and all(group.is_unoffered for group in (*usable, *left_out))
+
+
+def unoffered(request: Request, ground: Areas) -> str:
+    """The message: neither a device plugin nor DRA gives Pods any GPU."""
+    there = [(len(group.kind.products), nodes) for group, _, nodes in ground.groups() if group.kind]
+    gpus, nodes = sum(number * nodes for number, nodes in there), sum(nodes for _, nodes in there)
+    return (
+        f"needs {_gpus(request)}; there are {gpus} on {count(nodes, 'node')}, and neither a device plugin nor a "
+        f"ResourceSlice offers Pods one of them; {SET_UP}"
+    )
 
 
 def _near(wanted: Iterable[str], found: Iterable[tuple[str, int | None]]) -> str:

@@ -13,7 +13,7 @@ from closeknit.placement.gang.interconnect import Interconnect
 from closeknit.placement.gang.search import best_layout, fits
 from closeknit.placement.gang.share_sizes import ShareSizes
 from closeknit.placement.refusals.demands import DEMANDS, Demand
-from closeknit.placement.refusals.reasons import RefusalCase, no_match
+from closeknit.placement.refusals.reasons import RefusalCase, is_unoffered, no_match, unoffered
 from closeknit.placement.values.placement import NoFit
 from closeknit.placement.values.request import Request
 from closeknit.placement.values.sentences import listed
@@ -54,6 +54,10 @@ def refusal(cluster: Cluster, request: Request, tables: Tables) -> NoFit:
     """Why there is no layout for a request."""
     if (request.products or request.min_memory_bytes is not None) and not _any_match(cluster, request):
         return NoFit(PendingReason.NO_MATCHING_GPU, no_match(cluster, request, tables.ground(cluster, request)))
+    if any(group.is_unoffered for group in cluster.forest.now.counts):
+        ground = tables.ground(cluster, request)
+        if is_unoffered(cluster, ground):
+            return NoFit(PendingReason.GPUS_NOT_OFFERED, unoffered(request, ground))
     return unmet(cluster, request, tables).told()
 
 

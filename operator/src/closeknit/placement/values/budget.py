@@ -1,7 +1,7 @@
 """How much one decision may search where there is more than can be tried: one budget of steps, in equal parts.
 
 What a search may take is a function of the cluster and the job alone: not of the names of nodes, nor of what was
-searched before it, nor of what is known from earlier decisions. So the budget is not spent by whoever comes first, but
+searched before it, nor of what is known from earlier decisions. So the budget is not spent by the first to come, but
 goes in equal parts to the ways that are searched side by side, to the searches of a way, and to the areas of a level,
 and a tree of many levels has less of it. A part is what is left after whole halvings, so that one node more or less
 hardly ever changes it.

@@ -156,7 +156,7 @@ class NodeCriteria(NamedTuple):
 
     @property
     def alone(self) -> Request:
-        """A request that has nothing else, for whoever must not see more."""
+        """A request that has nothing else, for a reader that must not see more."""
         return Request(NOBODY, 1, **self._asdict())
 
 

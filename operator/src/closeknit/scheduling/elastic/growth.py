@@ -13,7 +13,9 @@ from closeknit.lifecycle.status.statuses import is_finished
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
 
-MOST_CHECKED = 8  # waiting jobs of which is found out whether they could ever fit; more of them are taken to
+# Requests of waiting jobs of which is found out whether they could ever fit; more of them are taken to. The answers are
+# kept as long as the machines are the same (placement/refusals/ideal.py).
+MOST_CHECKED = 64
 
 # Jobs that find room to grow in one decision: each is looked for in the room that the ones before leave, so that two
 # do not end their runs for the same GPUs.
@@ -50,9 +52,14 @@ class Growth:
     @cached_property
     def _highest(self) -> int | None:
         """The highest priority of a job that waits for room and could ever have some."""
-        waiting = sorted(self._waiting(), key=lambda job: -self._cluster.priority(job))
-        for number, job in enumerate(waiting):
-            if number >= MOST_CHECKED or self._may_fit(job):
+        known: dict[Request, bool] = {}
+        for job in sorted(self._waiting(), key=lambda job: -self._cluster.priority(job)):
+            if not is_whole(job):
+                return self._cluster.priority(job)  # its template is not at hand
+            asked = request(NOBODY, job.spec)
+            if asked not in known and len(known) < MOST_CHECKED:
+                known[asked] = self._could_place(asked, self._cluster)
+            if known.get(asked, True):
                 return self._cluster.priority(job)
         return None
 
@@ -65,10 +72,6 @@ class Growth:
                 continue
             if job.status.pending is None or traits(job.status.pending.reason).is_for_room:
                 yield job
-
-    def _may_fit(self, job: TrainingJob) -> bool:
-        """Whether the job would fit into the empty cluster, as far as its template is at hand."""
-        return not is_whole(job) or self._could_place(request(NOBODY, job.spec), self._cluster)
 
 
 def holding_both(job: TrainingJob, found: Placement, held: Booking) -> TrainingJob:

@@ -163,7 +163,7 @@ class Backfill:
     def _waits_like(self, case: Case, kept: Reservation) -> bool:
         """Whether a job waits like others that ask the same: it does not end before, and nothing is kept for it."""
         assert self.room is not None  # noqa: S101 - `kept` is of it, for the type checker
-        return case.key != kept.job and not self.room.ends_before(case.job.spec, self._now)
+        return case.key != kept.job and not self.room.ends_before(case.job.spec, None, self._now)
 
     def withdraw(self, job: JobKey) -> None:
         """The job gets its GPUs otherwise, so that none need be kept for it."""

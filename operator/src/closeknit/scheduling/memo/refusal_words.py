@@ -13,7 +13,7 @@ from closeknit.scheduling.memo.advice import Advice
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.queue.entries import QueueEntry, RequestShape, Schedule, ShapeRefusal
 
-# One decision finds words anew that walk so many nodes in all: every refusal of a small cluster, one of a large one.
+# One decision finds words again that walk so many nodes in all: every refusal of a small cluster, one of a large one.
 NODES_PER_DECISION = 4096
 # The others follow second by second while nothing changes, and every ten seconds while something always does.
 AGAIN = timedelta(seconds=1)

@@ -13,13 +13,14 @@ from closeknit.cluster.booking.booking import Booking
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.status.conditions import is_true
+from closeknit.lifecycle.status.pauses import restart_at
 from closeknit.lifecycle.verdict import Book
 from closeknit.placement.free_domains import free_domains, gain
-from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, request
 from closeknit.scheduling.elastic.growth import holding_both
 from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.walk import Walk
+from closeknit.scheduling.preemption.elsewhere import is_as_good
 from closeknit.scheduling.preemption.made_room import placed
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
@@ -37,7 +38,7 @@ def moved(case: Case, room: Room, walk: Walk) -> Outcome | None:
     free = room.cluster.after(tuple(gone(room.cluster, job)))
     asked = replace(request(NOBODY, job.spec, case.volumes.required), gpus=booking.gpus, avoided=away.nodes)
     found = placed(case, asked, free.without(away.devices), walk)
-    if found is None or not _is_as_good(found, placement) or not walk.backfill.makes_room_for(job, found):
+    if found is None or not is_as_good(found, placement) or not walk.backfill.makes_room_for(job, found):
         return None
     told = gain(free_domains(free.with_job(job)), free_domains(free.with_job(assumed(job, found))))
     if told is None or cannot_be_made(case, found, walk.questions.shape(asked), None, room) is not None:
@@ -51,18 +52,14 @@ def _may_move(case: Case, booking: Booking, placement: PlacementStatus, walk: Wa
     job = case.job
     if job.spec.defragment is Defragment.NEVER or case.key in walk.memory.busy:
         return False
+    if restart_at(job.status, walk.now) is not None:
+        return False  # the pause of a job that ends again and again holds elsewhere, too
+    refused = case.answers.refused_change
+    if refused is not None and refused.stands(job.metadata.generation, walk.now):
+        return False
     if booking.lost or booking.awaits or booking.spares or placement.swapping or placement.run:
         return False
     ended = job.status.attempts[-1:]
     is_restart = any(each.number == booking.attempt - 1 and not each.in_place for each in ended)
     is_made = any(pod.attempt == booking.attempt for pod in case.pods)
     return is_restart and not is_made and not is_true(job.status.conditions, ConditionType.RUNNING)
-
-
-def _is_as_good(found: Placement, had: PlacementStatus) -> bool:
-    """Whether a placement is as fast as the one before, and spans no more domains."""
-    before, after = had.predicted_bus_bandwidth_gb_s, found.predicted_bus_bandwidth_gb_s
-    if before is not None and (after is None or round(after, 1) < before):
-        return False
-    levels = had.levels or {}
-    return all(spans <= levels.get(level, spans) for level, spans in found.levels)

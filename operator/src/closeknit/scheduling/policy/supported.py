@@ -1,34 +1,13 @@
-"""Fields of the spec that are not built yet. One that is set refuses the job by its name."""
+"""Fields of the spec that are not supported together. The refusal names them."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from closeknit.api.trainingjob import Defragment, Framework, TrainingJobSpec
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    path: str
-    is_set: Callable[[TrainingJobSpec], bool]
-
-
-# In the order of the spec; a field that gets built leaves this table.
-_NOT_BUILT = (_Field("defragment: Planned", lambda spec: spec.defragment is Defragment.PLANNED),)
+from closeknit.api.trainingjob import Framework, TrainingJobSpec
 
 _WITH_SERVERS = (Framework.TENSORFLOW, Framework.CUSTOM)
 
 
-def not_supported(spec: TrainingJobSpec) -> tuple[str, ...]:
-    """Paths below spec that this version would have to ignore, in the order of the spec."""
-    return tuple(field.path for field in _NOT_BUILT if field.is_set(spec))
-
-
 def refusal(spec: TrainingJobSpec) -> str | None:
-    """The message about them; None without any."""
-    paths = not_supported(spec)
-    if not paths:
-        return _elastic(spec) or _servers(spec)
-    return f"not built yet: spec.{paths[0]}; remove it or leave the default"
+    """The message about such fields, with what to do; None without any."""
+    return _elastic(spec) or _servers(spec)
 
 
 def _elastic(spec: TrainingJobSpec) -> str | None:

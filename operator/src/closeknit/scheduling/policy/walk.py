@@ -16,6 +16,7 @@ from closeknit.scheduling.policy.patience import Patience
 from closeknit.scheduling.policy.probation import Probation
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.victims.movers import Movers
 from closeknit.scheduling.victims.preemptions import Preemptions
 
 
@@ -35,6 +36,7 @@ class Walk:
     preemptions: Preemptions
     backfill: Backfill
     growth: Growth
+    movers: Movers
     beyond: Mapping[JobKey, str]
     """Jobs whose templates are not kept, with the message."""
 

@@ -30,7 +30,7 @@ from closeknit.scheduling.victims.victim_search import MadeRoom
 
 # A checkpoint of the largest gangs is written in minutes. A grace period may be any number of seconds, and the declared
 # end of a job that names a year would else keep it from making room until then.
-_MOST_GRACE = timedelta(minutes=10)
+MOST_GRACE = timedelta(minutes=10)
 
 # A webhook may let a Pod pass on trial and refuse it then, and a quota may be used up meanwhile. Each such try costs
 # others their run since the last checkpoint.
@@ -94,7 +94,7 @@ def _asked(case: Case, outcome: Outcome, room: Room, walk: Walk) -> Request | No
     cluster, priority = room.cluster, room.cluster.priority(case.job)
     if known.lowest is None or known.lowest >= priority or not cluster.may_preempt(case.job):
         return None
-    if (until := _refused_until(case)) is not None and walk.now < until:
+    if (until := refused_until(case)) is not None and walk.now < until:
         outcome.until = min(until, outcome.until or until)
         return None
     is_trial = walk.probation.may_be_refused(case.job, case.answers)
@@ -111,7 +111,7 @@ def _asked(case: Case, outcome: Outcome, room: Room, walk: Walk) -> Request | No
     return asked
 
 
-def _refused_until(case: Case) -> datetime | None:
+def refused_until(case: Case) -> datetime | None:
     """Until when nobody goes for a job that was refused after others had made room for it; None without that."""
     rejection, made_at = case.answers.rejection, case.answers.room_made_at
     if rejection is None or made_at is None or rejection.generation != case.job.metadata.generation:
@@ -132,7 +132,7 @@ def _starts_sooner(case: Case, leaving: Sequence[Victim], walk: Walk) -> bool:
         return False
     pods = (pod for victim in leaving for pod in walk.cluster.pods_of(victim.key))
     grace = timedelta(seconds=max((pod.grace_s for pod in pods), default=0))
-    return kept.at <= walk.now + min(grace, _MOST_GRACE)
+    return kept.at <= walk.now + min(grace, MOST_GRACE)
 
 
 def _delays_the_first(case: Case, made: MadeRoom, soon: Cluster, walk: Walk) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
-from closeknit.lifecycle.book import assumed
+from closeknit.lifecycle.book import assumed, too_large, too_many
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
 from closeknit.scheduling.elastic.sizes import fewer, largest
@@ -52,4 +52,8 @@ def sparing(case: Case, asked: Request, made: MadeRoom, without: Cluster, walk: 
 
 def _placed(job: TrainingJob, asked: Request, cluster: Cluster, walk: Walk) -> Placement | None:
     found = walk.questions.placed(asked, cluster)
-    return None if found is None else chosen(asked, found, cluster.volumes_of(job).choices, cluster, walk)
+    if found is None:
+        return None
+    volumes = cluster.volumes_of(job)
+    best = chosen(asked, found, volumes.choices, cluster, walk)
+    return best if too_many(job, best, volumes) is None and too_large(job, best, cluster) is None else None

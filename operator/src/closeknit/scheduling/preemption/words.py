@@ -38,6 +38,9 @@ def room_words(awaited: Sequence[AwaitedAttempt], namespace: str) -> str:
         named.append("a job of another namespace" if others == 1 else f"{others} jobs of other namespaces")
     verb = "makes" if len(awaited) == 1 else "make"
     whose = "its" if len(awaited) == 1 else "their"
+    if all(each.moves for each in awaited):
+        verb = "moves" if len(awaited) == 1 else "move"
+        return f"{listed(named, 'and')} {verb} elsewhere, which gives it room; it starts once {whose} Pods are gone"
     return f"{listed(named, 'and')} {verb} room for it, by priority; it starts once {whose} Pods are gone"
 
 

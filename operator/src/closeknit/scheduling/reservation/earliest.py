@@ -34,7 +34,7 @@ def earliest_fit(
     """The shortest beginning of `ends`, which are jobs that end at the same moment each, soonest first, after which the
     gang fits; None without any, or where the search ends at its bound first.
 
-    Whoever fits once some have ended also fits once more have, so that a few questions find the boundary: after one
+    A job that fits once some have ended also fits once more have, so that a few questions find the boundary: after one
     end, two, four and so on, and then between the last two. (A device plugin whose choice is not known may break that
     rule: the answer then fits all the same, and may not be the earliest.)
     """

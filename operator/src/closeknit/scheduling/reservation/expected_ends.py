@@ -46,10 +46,11 @@ class ExpectedEnd(NamedTuple):
     """Whether it runs longer than it declared."""
 
 
-def run_time(spec: TrainingJobSpec) -> timedelta | None:
-    """How long a job that starts now runs at most by its own word, or by its deadline; None where it says neither."""
+def run_time(spec: TrainingJobSpec, gpus: int | None = None) -> timedelta | None:
+    """How long a job that starts now runs at most by its own word, or by its deadline; None where it says neither.
+    `gpus`: how many it gets, where these are fewer than it asks for."""
     declared, deadline_s = spec.expected_duration, spec.active_deadline_seconds
-    said = [max(_length(declared), SHORTEST)] if declared is not None else []
+    said = [_with(max(_length(declared), SHORTEST), spec, gpus)] if declared is not None else []
     said += [timedelta(seconds=deadline_s)] if deadline_s is not None else []
     return min(said, default=None)
 
@@ -102,7 +103,8 @@ def end_terms(job: TrainingJob, now: datetime) -> EndTerms:
         length = max(_length(spec.expected_duration), SHORTEST)
         trained_s = status.cost.trained_seconds if status.cost is not None else 0  # any number, in a written status
         trained = timedelta(seconds=max(0, min(trained_s, _LONGEST_S)))
-        declared, eighth = begun(job, now) + max(length - trained, timedelta()), length / _STEPS
+        left = _with(max(length - trained, timedelta()), spec, status.placement.gpus)
+        declared, eighth = begun(job, now) + left, length / _STEPS
     if spec.active_deadline_seconds is not None:
         since = moment(status.start_time) if status.start_time is not None else _whole(now)
         due = since + timedelta(seconds=spec.active_deadline_seconds)
@@ -204,6 +206,13 @@ def _extended(at: datetime, step: timedelta, now: datetime) -> datetime:
     while at + step <= now:
         step *= 2
     return at + step
+
+
+def _with(length: timedelta, spec: TrainingJobSpec, gpus: int | None) -> timedelta:
+    """What is declared for all GPUs takes longer in proportion with fewer of them; no job is faster than it says."""
+    if gpus is None or not 0 < gpus < spec.gpus:
+        return length
+    return timedelta(seconds=min(length.total_seconds() * spec.gpus / gpus, _LONGEST_S))
 
 
 def _length(declared: str) -> timedelta:

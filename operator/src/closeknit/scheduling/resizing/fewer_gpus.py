@@ -9,12 +9,13 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from closeknit.api.names import PendingReason
-from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.status.conditions import moment
+from closeknit.lifecycle.status.pauses import over_at
 from closeknit.lifecycle.status.pending import traits
+from closeknit.lifecycle.status.statuses import WAITS_FOR_ALL
 from closeknit.lifecycle.verdict import Book, Refusal, Wait, WaitCause
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
@@ -25,9 +26,6 @@ from closeknit.scheduling.preemption.made_room import alone, placed
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
 
-# To grow costs a restart, and that takes about as long (docs/failures.md, and torchrun's own start): who waits no
-# longer for what he could have all at once loses at most twice of what the best choice would have lost.
-WAITS_FOR_ALL = timedelta(minutes=1)
 # Of a wait for all GPUs that is known to end so soon the restart would be the greater part.
 FORETOLD_SOON = timedelta(minutes=5)
 
@@ -50,7 +48,7 @@ def _with_fewer(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome
         return outcome
     if not _is_for_room(outcome.verdict.refusal):
         return outcome
-    ready = _ready_at(job)
+    ready = _ready_at(case, walk.now)
     if ready is None:  # it is told first that it waits, and for what
         return outcome
     if walk.now < ready:
@@ -64,7 +62,7 @@ def _with_fewer(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome
     away = avoided_nodes(job, room.cluster, walk.now)
     asked = replace(request(NOBODY, job.spec, case.volumes.required), avoided=away.nodes)
     there = alone(case, room.cluster, walk)
-    found = largest(sizes, asked, partial(_passing, case, asked, there, walk), there)
+    found = _largest(case, asked, there, sizes, walk)
     if found is None:
         if outcome.shape.request != asked or outcome.verdict.refusal.cause is not WaitCause.NO_FIT:
             outcome.is_settled = False  # it rests on more than the refusal of its shape
@@ -85,12 +83,16 @@ def _is_for_room(refusal: Refusal) -> bool:
     return refusal.cause is WaitCause.NO_FIT and traits(refusal.reason).is_for_room and not refusal.ends
 
 
-def _ready_at(job: TrainingJob) -> datetime | None:
-    """From when on it starts with fewer; None where it is not told yet that it waits."""
-    pending = job.status.pending
-    if pending is None or not traits(pending.reason).is_for_room:
+def _ready_at(case: Case, now: datetime) -> datetime | None:
+    """From when on it starts with fewer; None where it is not told yet that it waits for room, or that its Pods were
+    refused: after that pause it goes on where it was. What it waits for Kueue does not count."""
+    pending = case.job.status.pending
+    known = traits(None if pending is None else pending.reason)
+    if pending is None or not (known.is_for_room or known.first_pause_s):
         return None
-    return moment(pending.queued_since or pending.since) + WAITS_FOR_ALL
+    ready = moment(pending.queued_since or pending.since) + WAITS_FOR_ALL
+    admitted = None if case.workload is None else case.workload.condition("Admitted")
+    return ready if admitted is None else max(ready, over_at(admitted.last_transition_time, WAITS_FOR_ALL, now))
 
 
 def _starts_soon(case: Case, walk: Walk) -> bool:
@@ -99,6 +101,17 @@ def _starts_soon(case: Case, walk: Walk) -> bool:
     if kept is None or kept.job != case.key or kept.at is None or kept.late:
         return False
     return kept.at <= walk.now + FORETOLD_SOON
+
+
+def _largest(case: Case, asked: Request, there: Cluster, sizes: range, walk: Walk) -> Placement | None:
+    """Where it would go with the largest of these sizes that fits and delays no job before it; None without any.
+
+    The largest that fits ends first, so that none ends before the room that is kept is needed if that one does not. A
+    smaller one may still leave that room."""
+    found = largest(sizes, asked, lambda gpus: placed(case, replace(asked, gpus=gpus), there, walk), there)
+    if found is None or walk.backfill.makes_room_for(case.job, found):
+        return found
+    return largest(sizes, asked, partial(_passing, case, asked, there, walk), there)
 
 
 def _passing(case: Case, asked: Request, cluster: Cluster, walk: Walk, gpus: int) -> Placement | None:

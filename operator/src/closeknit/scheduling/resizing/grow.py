@@ -1,19 +1,21 @@
 """An elastic job that runs with fewer GPUs grows where there has been room for more for a while.
 
 The rule: nobody of its priority or a higher one waits for room; the room was there for GROWS_AFTER, which its status
-tells; what is gained pays for the restart within the hour; and it has not grown MOST_AN_HOUR times in the last hour.
-Nobody goes for it.
+tells; what is gained pays for the restart within the hour, and before the job ends by its own word or its deadline; it
+has not grown MOST_AN_HOUR times in the last hour; and the API server takes the larger gang, which is tried before the
+smaller one ends. Nobody goes for it.
 """
 
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from closeknit.api.names import ConditionType, EndReason
-from closeknit.api.trainingjob_status import TrainingJobStatus
+from closeknit.api.names import ConditionType, EndReason, EventReason
+from closeknit.api.objects import TrainingJob
+from closeknit.api.trainingjob_status import RoomToGrow, TrainingJobStatus
 from closeknit.cluster.booking.booking import Booking
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.book import too_large, too_many
-from closeknit.lifecycle.status.conditions import is_true, moment
+from closeknit.lifecycle.status.conditions import is_true, moment, stated
 from closeknit.lifecycle.status.statuses import GROWS_AFTER, KEPT_ATTEMPTS
 from closeknit.lifecycle.verdict import Grow, Keep
 from closeknit.placement.values.placement import Placement
@@ -25,12 +27,11 @@ from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.preemption.made_room import placed
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
-from closeknit.scheduling.victims.victim import gone
+from closeknit.scheduling.reservation.expected_ends import end_terms
+from closeknit.scheduling.victims.victim import RESTART_COSTS, gone
 
 HOUR = timedelta(hours=1)
 MOST_AN_HOUR = 2
-# What a restart costs: Pods that end with their grace period of 30 s, new ones, and a checkpoint that is read.
-RESTART_COSTS = timedelta(minutes=2)
 NO_ROOM = 0
 
 
@@ -45,21 +46,23 @@ def grown(case: Case, room: Room, walk: Walk) -> Outcome | None:
     outcome.is_settled = False
     if not is_true(status.conditions, ConditionType.RUNNING) or status.placement.swapping or _is_ending(case, booking):
         return outcome
-    barred_until = _barred_until(case, walk.now)
-    if barred_until is not None:
-        outcome.until = barred_until
-        return outcome
     told = status.placement.room
     if not walk.questions.take_more(case.place):
         return outcome
     found = _larger(case, booking, room, walk)
     if found is None:
         return outcome if told is None else _kept(booking, NO_ROOM)
-    both = holding_both(case.job, found, booking)
-    walk.growth.want(both)
     gpus = sum(len(share.gpus) for share in found.shares)
     if told is None or told.gpus > gpus:
         return _kept(booking, gpus)
+    if (refused := _refused(case, told)) is not None:
+        return Outcome(Keep(booking, room=told.gpus, refused=refused), is_settled=False)
+    barred_until = _barred_until(case, walk.now)
+    if barred_until is not None:
+        outcome.until = barred_until
+        return outcome
+    both = holding_both(case.job, found, booking)
+    walk.growth.want(both)
     ready = moment(told.since) + GROWS_AFTER
     if walk.now < ready:
         outcome.until = ready
@@ -84,7 +87,8 @@ def _larger(case: Case, booking: Booking, room: Room, walk: Walk) -> Placement |
     if growth.is_full or growth.goes_first(room.cluster.priority(job)):
         return None
     sizes = more(job.spec, booking.gpus)
-    worth = [size for size in sizes if (size - booking.gpus) * HOUR >= booking.gpus * RESTART_COSTS]
+    lasts = _lasts(job, walk.now)
+    worth = [size for size in sizes if (size - booking.gpus) * lasts >= size * RESTART_COSTS]
     if not worth:
         return None
     away = avoided_nodes(job, room.cluster, walk.now)
@@ -104,11 +108,27 @@ def _larger(case: Case, booking: Booking, room: Room, walk: Walk) -> Placement |
     return found
 
 
+def _lasts(job: TrainingJob, now: datetime) -> timedelta:
+    """How long it goes on as it is, by its own word or its deadline; an hour at most."""
+    end = end_terms(job, now).end(now)
+    return HOUR if end is None else min(HOUR, end.at - now)
+
+
+def _refused(case: Case, told: RoomToGrow) -> str | None:
+    """Why the API server has refused its growth, where its status does not say so yet."""
+    refused = case.answers.refused_change
+    if refused is None or refused.generation != case.job.metadata.generation:
+        return None
+    if refused.reason is not EventReason.RESIZE_REFUSED:
+        return None
+    return None if told.refused == stated(refused.message) else refused.message
+
+
 def _barred_until(case: Case, now: datetime) -> datetime | None:
-    """Until when it does not grow: it has grown often lately, or a quota had too little left for that; None for now."""
-    rejection, until = case.answers.rejection, list[datetime]()
-    if rejection is not None and rejection.generation == case.job.metadata.generation:
-        until.append(rejection.retry_at)
+    """Until when it does not grow: it has grown often lately, or the API server has refused that; None for now."""
+    refused, until = case.answers.refused_change, list[datetime]()
+    if refused is not None and refused.generation == case.job.metadata.generation:
+        until.append(refused.retry_at)
     if (often := _often_until(case.job.status)) is not None:
         until.append(often)
     later = max(until, default=now)

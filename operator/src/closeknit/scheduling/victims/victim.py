@@ -15,6 +15,10 @@ from closeknit.lifecycle.attempt.own_pods import is_own, own_claim, own_claims
 from closeknit.lifecycle.status.conditions import found, moment
 from closeknit.lifecycle.status.pauses import LINGERS_AFTER, is_between, lingers_from
 
+# What a restart costs beside what is done again: Pods that end with their grace period of 30 s, new ones, and a
+# checkpoint that is read.
+RESTART_COSTS = timedelta(minutes=2)
+
 
 @dataclass(frozen=True, eq=False)  # no slots: its GPUs are counted once
 class Victim:

@@ -48,7 +48,7 @@ function waiting(store, key, job, now) {
   }
   const place = store.queue.indexOf(key);
   const facts = [];
-  if (place >= 0) facts.push(["Place in the queue", `${place + 1} of ${store.queue.length}`]);
+  if (place >= 0) facts.push(["Place in the queue", `${(place + 1).toLocaleString("en")} of ${store.queue.length.toLocaleString("en")}`]);
   if (job.estimatedStart) facts.push(["Expected to start", job.estimatedStart > now ? `${clock(job.estimatedStart, now)}, in ${length(job.estimatedStart - now)}` : "soon"]);
   else if (place >= 0) facts.push(["Expected to start", "not known: nothing that it waits for says when it ends"]);
   if (job.nextStep) facts.push(["What to do", job.nextStep]);

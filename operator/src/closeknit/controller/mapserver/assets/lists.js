@@ -4,6 +4,7 @@ import { badge } from "./job.js";
 import { HIDDEN } from "./store.js";
 import { clock, count, gbs, h, keyLink, length, swatch } from "./words.js";
 
+const MOST_LISTED = 200; // of each list: more than that nobody reads, and a browser draws 10,000 in a second
 const STATES = [["free", "free"], ["held", "held"], ["unusable", "not usable"], ["excluded", "on excluded nodes"]];
 
 export function drawTotals(store) {
@@ -30,25 +31,35 @@ export function drawLists(store, words) {
   const now = store.now;
   const isFound = (key, job) => !words || `${key} ${job.state} ${job.reason ?? ""}`.toLowerCase().includes(words);
   const queue = store.queue.map((key, at) => ({ key, at, job: store.jobs.get(key) }));
-  const shown = queue.filter(({ key, job }) => job && isFound(key, job));
+  const found = queue.filter(({ key, job }) => job && isFound(key, job));
+  const shown = found.slice(0, MOST_LISTED);
   const hiddenWaiting = queue.filter(({ key }) => key === HIDDEN).length;
-  const running = store.running.filter(([key, job]) => isFound(key, job));
+  const holding = store.running;
+  const foundHolding = holding.filter(([key, job]) => isFound(key, job));
+  const running = foundHolding.slice(0, MOST_LISTED);
   const hiddenRest = store.hidden - hiddenWaiting;
   return [
-    h("h2", {}, `Queue `, h("span", { class: "faint" }, String(queue.length))),
+    h("h2", {}, `Queue `, h("span", { class: "faint" }, numbers(found, queue, words))),
     queue.length === 0 ? h("p", { class: "empty" }, "Nobody waits for GPUs.") : null,
     h("ol", { class: "jobs" }, shown.map(({ key, at, job }) => h("li", { value: at + 1 }, h("a", { href: keyLink(key) },
       h("span", { class: "line" }, h("span", { class: "place" }, `${at + 1}`), h("strong", {}, key), h("span", { class: "right" }, count(job.gpus ?? 0, "GPU"))),
       h("span", { class: "line faint" }, h("span", {}, job.reason || "not looked at yet"), h("span", { class: "right" }, when(job, now))))))),
+    more(found, shown),
     hiddenWaiting ? h("p", { class: "faint" }, `${count(hiddenWaiting, "job")} among them that you may not list`) : null,
-    h("h2", {}, "Jobs ", h("span", { class: "faint" }, String(store.running.length))),
-    store.running.length === 0 ? h("p", { class: "empty" }, "No job holds GPUs.") : null,
+    h("h2", {}, "Jobs ", h("span", { class: "faint" }, numbers(foundHolding, holding, words))),
+    holding.length === 0 ? h("p", { class: "empty" }, "No job holds GPUs.") : null,
     h("ul", { class: "jobs" }, running.map(([key, job]) => h("li", {}, h("a", { href: keyLink(key) },
       h("span", { class: "line" }, swatch(key), h("strong", {}, key), h("span", { class: "right" }, count(job.gpus ?? 0, "GPU"))),
       h("span", { class: "line faint" }, badge(job), h("span", {}, job.reason ?? ""), h("span", { class: "right" }, speed(job))))))),
+    more(foundHolding, running),
     hiddenRest > 0 ? h("p", { class: "faint" }, `${count(hiddenRest, "more job")} that you may not list`) : null,
   ];
 }
+
+const numbers = (found, all, words) => (words ? `${found.length.toLocaleString("en")} of ` : "") + all.length.toLocaleString("en");
+
+const more = (found, shown) => found.length > shown.length
+  ? h("p", { class: "faint" }, `and ${(found.length - shown.length).toLocaleString("en")} more: type a namespace/ or a part of a name into Find`) : null;
 
 function when(job, now) {
   if (job.estimatedStart) return job.estimatedStart > now ? `starts about ${clock(job.estimatedStart, now)}` : "starts soon";

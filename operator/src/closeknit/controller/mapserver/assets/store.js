@@ -25,8 +25,12 @@ export class Store {
   take(message) {
     if (message.reset) this.clear();
     this.skew = message.now - Date.now() / 1000;
-    for (const name of ["levels", "totals", "queue", "hidden"]) {
+    for (const name of ["levels", "totals", "hidden"]) {
       if (name in message) this[name] = message[name];
+    }
+    for (const [place, gone, come] of message.queue ?? []) {
+      const keys = come.flatMap((key) => (typeof key === "number" ? new Array(key).fill(HIDDEN) : key));
+      this.queue = this.queue.slice(0, place).concat(keys, this.queue.slice(place + gone));
     }
     for (const [key, machine] of Object.entries(message.machines ?? {})) this.machines.set(key, machine);
     this.merge("nodes", message.nodes);

@@ -25,7 +25,7 @@ export class Feed {
     this.stop = new AbortController();
   }
 
-  /** Begins anew, with this token. */
+  /** Begins again, with this token. */
   start(token, namespaces) {
     this.token = token;
     this.namespaces = namespaces;
