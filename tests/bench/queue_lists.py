@@ -58,20 +58,20 @@ def fabric(name: str) -> list[Host]:
     return found
 
 
-def jobs(name: str, seed: int = 0, part: int = 1) -> list[QueueJob]:
-    """The jobs of a list as they come, every so manieth of them. Those of more than a host take whole ones. Their times
-    between arrivals are scaled to LOAD, all by one factor."""
+def jobs(name: str, seed: int = 0, part: int = 1, first: int = 0) -> list[QueueJob]:
+    """The jobs of a list as they come, every so manieth of them from `first` on. Those of more than a host take whole
+    ones. Their times between arrivals are scaled to LOAD, all by one factor."""
     random = Random(seed)  # noqa: S311 - the same jobs for every rule
     with JOBS.open() as lines:
-        rows = [row for row in csv.DictReader(lines) if row["list"] == name][::part]
+        rows = [row for row in csv.DictReader(lines) if row["list"] == name][first::part]
     room = len(fabric(name)) * GPUS
-    first = float(rows[0]["submit_s"])
+    begins_s = float(rows[0]["submit_s"])
     found = []
     for number, row in enumerate(rows):
         gpus, run_s = int(row["gpus"]), min(float(row["duration_s"]), LONGEST_S)
         whole = gpus if gpus <= GPUS else -(-gpus // GPUS) * GPUS
         declared_s = _as_people_say(run_s * random.uniform(1 - NOISE, 1 + NOISE))
-        job = QueueJob(number, float(row["submit_s"]) - first, whole, run_s, declared_s, run_s * (1 + guess(random)))
+        job = QueueJob(number, float(row["submit_s"]) - begins_s, whole, run_s, declared_s, run_s * (1 + guess(random)))
         found.append(job)
     wanted = sum(job.gpus * job.alone_s for job in found)
     scale = wanted / (LOAD * room) / found[-1].at_s

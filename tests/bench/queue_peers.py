@@ -69,7 +69,8 @@ TOLD = OrderRule(by_declared, True, consolidate)
 """QSSF that is told what ours is told; nobody publishes it."""
 
 
-def _asked(job: QueueJob) -> Job:
+def asked_of(job: QueueJob) -> Job:
+    """As a rule for hosts knows it."""
     return Job(job.number, job.at_s, job.gpus, job.alone_s)
 
 
@@ -89,18 +90,18 @@ class Ordered:
 
     def go(self, job: QueueJob, _now_s: float) -> None:
         """What it had is given back."""
-        self._peer.give_back(_asked(job), self.taken.pop(job))
+        self._peer.give_back(asked_of(job), self.taken.pop(job))
 
     def begun(self, now_s: float) -> Sequence[QueueJob]:
         """Those that the rule lets begin."""
         found: list[QueueJob] = []
-        kept: _Kept | None = None
+        kept: Kept | None = None
         for job in self._waiting:
             if not any(self._peer.free):
                 break
-            taken = self._peer.take(_asked(job), now_s, 0)
+            taken = self._peer.take(asked_of(job), now_s, 0)
             if taken is not None and kept is not None and now_s + job.declared_s > kept.at_s:
-                taken = self._beside(job, taken, kept)
+                taken = kept.beside(self._peer, self._rule.place, job, taken)
             if taken is None and kept is None:
                 if self._rule.is_strict:
                     break
@@ -121,46 +122,50 @@ class Ordered:
     def wake_s(self, _now_s: float) -> None:
         """Nothing happens by itself."""
 
-    def _beside(self, job: QueueJob, taken: Taken, kept: "_Kept") -> Taken | None:
-        """What it may have without delaying the first; `taken` is given back where that is something else."""
-        if any(kept.left[host] < gpus for host, gpus in taken):
-            self._peer.give_back(_asked(job), taken)
-            free, self._peer.free = self._peer.free, list(map(min, self._peer.free, kept.left))
-            found = self._rule.place(self._peer, _asked(job))
-            self._peer.free = free
-            if found is None:
-                return None
-            taken = found
-            for host, gpus in taken:
-                self._peer.free[host] -= gpus
-        for host, gpus in taken:
-            kept.left[host] -= gpus
-        return taken
-
-    def _kept(self, job: QueueJob, now_s: float) -> "_Kept":
+    def _kept(self, job: QueueJob, now_s: float) -> "Kept":
         """When it fits by the ends that running jobs declare, and what is free then beside it."""
         then = Peer(self._fabric, self._rule.place)
         then.free = list(self._peer.free)
         at_s = now_s
-        for at_s, _, ends in sorted((self._end_s(each, now_s), each.number, each) for each in self.taken):
-            then.give_back(_asked(ends), self.taken[ends])
-            if then.take(_asked(job), now_s, 0) is not None:
-                return _Kept(at_s, then.free)
+        ends_s = ((expected_end_s(each, self.began_s[each], now_s), each.number, each) for each in self.taken)
+        for at_s, _, ends in sorted(ends_s):
+            then.give_back(asked_of(ends), self.taken[ends])
+            if then.take(asked_of(job), now_s, 0) is not None:
+                return Kept(at_s, then.free)
         raise AssertionError(f"job {job.number} fits nowhere")
 
-    def _end_s(self, job: QueueJob, now_s: float) -> float:
-        """As declared, and in growing steps later where it runs longer."""
-        at_s, step_s = self.began_s[job] + job.declared_s, max(job.declared_s / STEPS, SHORTEST_S)
-        while at_s <= now_s:
-            at_s, step_s = at_s + step_s, 2 * step_s
-        return at_s
+
+def expected_end_s(job: QueueJob, began_s: float, now_s: float) -> float:
+    """As declared, and in growing steps later where it runs longer."""
+    at_s, step_s = began_s + job.declared_s, max(job.declared_s / STEPS, SHORTEST_S)
+    while at_s <= now_s:
+        at_s, step_s = at_s + step_s, 2 * step_s
+    return at_s
 
 
 @dataclass
-class _Kept:
+class Kept:
+    """Room for the first job that does not fit."""
+
     at_s: float
     left: list[int]
     """GPUs of each host beside the first job at that moment."""
+
+    def beside(self, peer: Peer, place: Rule, job: QueueJob, taken: Taken) -> Taken | None:
+        """What another may have without delaying the first; `taken` is given back where that is something else."""
+        if any(self.left[host] < gpus for host, gpus in taken):
+            peer.give_back(asked_of(job), taken)
+            free, peer.free = peer.free, list(map(min, peer.free, self.left))
+            found = place(peer, asked_of(job))
+            peer.free = free
+            if found is None:
+                return None
+            taken = found
+            for host, gpus in taken:
+                peer.free[host] -= gpus
+        for host, gpus in taken:
+            self.left[host] -= gpus
+        return taken
 
 
 @dataclass(eq=False)
@@ -226,7 +231,7 @@ def attained(jobs: Sequence[QueueJob], fabric: Sequence[Host]) -> list[Stopping]
             ]
         next_s = min([*happens, turns_at_s])
         for each in clock.advance(next_s):
-            peer.give_back(_asked(each.job), each.taken or ())
+            peer.give_back(asked_of(each.job), each.taken or ())
         if next_s < turns_at_s:
             turns_at_s = min(turns_at_s, -(-next_s // ROUND_S) * ROUND_S)
         else:
@@ -246,14 +251,14 @@ def _turns(clock: _Clock, peer: Peer, fabric: Sequence[Host], room: int) -> None
             break
     turn = set(map(id, chosen))
     for each in [each for each in clock.running if id(each) not in turn]:
-        peer.give_back(_asked(each.job), each.taken or ())
+        peer.give_back(asked_of(each.job), each.taken or ())
         each.taken, each.stops = None, each.stops + 1
         each.left_s += STOPPED_S
         clock.running.remove(each)
     for each in chosen:
         if each.taken is not None:
             continue
-        each.taken = peer.take(_asked(each.job), clock.now_s, 0)
+        each.taken = peer.take(asked_of(each.job), clock.now_s, 0)
         if each.taken is not None:
             each.began_s = clock.now_s if each.began_s is None else each.began_s
             places = [fabric[host] for host, _ in each.taken]

@@ -225,8 +225,8 @@ class Pending(Wire):
     nearest: Annotated[list[Message], Field(max_length=16)] = []
     """The nearest changes that would make it fit, each of them checked."""
     estimated_start: Timestamp | None = None
-    """When the job is expected to start, to the minute, by the ends that running jobs declare; message says which.
-    Absent where nothing says so."""
+    """When the job is expected to start, to the minute, by the ends that running jobs declare, and with time for what
+    these are off by; message says which. Absent where nothing says so."""
     reserved_since: Timestamp | None = None
     """Since when GPUs are kept for it: meanwhile it stands first of its priority. Absent where none are."""
 

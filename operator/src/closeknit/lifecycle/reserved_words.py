@@ -4,7 +4,7 @@ Jobs of the reader's own namespace are named, others are counted.
 """
 
 from collections.abc import Collection, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from closeknit.api.names import JobKey
 from closeknit.api.trainingjob import TrainingJobSpec
@@ -17,8 +17,8 @@ _NAMED = 4  # jobs of the own namespace
 
 
 def estimated_start(reservation: Reservation) -> str | None:
-    """The moment for the status: a full minute, and not before the reservation's; None where nothing says when."""
-    return None if reservation.at is None else timestamp(_minute_after(reservation.at))
+    """The moment for the status; None where nothing says when."""
+    return None if reservation.at is None else timestamp(reservation.at)
 
 
 def expectation(reservation: Reservation) -> str:
@@ -33,7 +33,7 @@ def expectation(reservation: Reservation) -> str:
         )
     words = f"about {_clock(reservation.at)} it is expected to start on {room}, which {_is(reservation)} kept for it"
     if others:
-        words += f": then {others} will have ended as declared"
+        words += f": then {others} will have ended as declared, or a little later"
     if reservation.late:
         words += f"; {listed(list(_told(reservation.late, mine)), 'and')} ran longer than declared already"
     return words
@@ -67,9 +67,4 @@ def _is(reservation: Reservation) -> str:
 
 
 def _clock(at: datetime) -> str:
-    return f"{_minute_after(at).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def _minute_after(at: datetime) -> datetime:
-    whole = at.replace(second=0, microsecond=0)
-    return whole if whole == at else whole + timedelta(minutes=1)
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

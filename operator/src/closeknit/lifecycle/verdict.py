@@ -147,7 +147,8 @@ class Reservation:
 
     job: JobKey
     at: datetime | None
-    """When the room is expected to be free; None where nothing says so, and the job has waited long."""
+    """When the job is expected to start, a full minute: who ends before passes. None where nothing says when, and the
+    job has waited long."""
     placement: Placement
     awaits: tuple[JobKey, ...]
     """Jobs that hold some of it until then, in the order of their ends."""

@@ -3,11 +3,15 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import build
 from closeknit.cluster.store.kinds import from_document
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.memo.memory import Memory
+from closeknit.scheduling.queue.entries import queue_place
 from closeknit.scheduling.schedule import schedule
 from scenarios.manifests import priority_class, training_job
 from scenarios.story import NOW
@@ -76,9 +80,9 @@ def job(
             id="but not by so little",
         ),
         pytest.param(
-            [job("a"), job("b", spec=said("5h")), job("c", created=LATER, spec=said("1h"))],
-            ["team-b/c", "team-b/a", "team-b/b"],
-            id="one that says nothing stands as one that declares four hours",
+            [job("a"), job("b", spec=said("31h")), job("c", created=LATER, spec=said("1h"))],
+            ["team-b/c", "team-b/b", "team-b/a"],
+            id="one that says nothing stands behind those that do",
         ),
         pytest.param(
             [job("a", spec={"activeDeadlineSeconds": 7200}), job("b", created=LATER, spec=said("1h"))],
@@ -111,3 +115,22 @@ def test_order(manifests: list[dict[str, Any]], expected: list[str]) -> None:
     objects = [from_document(manifest) for manifest in manifests]
     cluster = build([value for value in objects if value is not None])
     assert [str(key) for key in schedule(cluster, Tables(), Memory(), NOW)] == expected
+
+
+@given(
+    runs_s=st.integers(1, 10**7),
+    trained=st.floats(0, 0.999),
+    restarts=st.integers(0, 3),
+    word=st.sampled_from(("expectedDuration", "activeDeadlineSeconds")),
+)
+def test_whoever_tells_the_truth_stands_no_later_than_if_it_said_nothing(
+    runs_s: int, trained: float, restarts: int, word: str
+) -> None:
+    """However long it runs, and however far it had come before a restart."""
+    cost = {"trainedSeconds": int(runs_s * trained), "restarts": restarts}
+    truth = {word: f"{runs_s}s" if word == "expectedDuration" else runs_s}
+    told, silent = (from_document(job("a", spec=spec, status={"cost": cost})) for spec in (truth, None))
+    assert isinstance(told, TrainingJob)
+    assert isinstance(silent, TrainingJob)
+    cluster = build([told])
+    assert queue_place(cluster, told) <= queue_place(cluster, silent)

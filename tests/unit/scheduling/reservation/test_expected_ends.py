@@ -33,12 +33,17 @@ def minutes(job: TrainingJob, now: datetime = NOW) -> float | None:
     ("spec", "left"),
     [
         pytest.param({}, None, id="it says nothing"),
-        pytest.param({"expectedDuration": "90m"}, 30, id="as declared"),
+        pytest.param({"expectedDuration": "2h"}, 60, id="as declared"),
         pytest.param({"activeDeadlineSeconds": 7200}, 60, id="its deadline"),
         pytest.param({"expectedDuration": "3h", "activeDeadlineSeconds": 7200}, 60, id="its deadline is sooner"),
-        pytest.param({"expectedDuration": "90m", "activeDeadlineSeconds": 7200}, 30, id="its declaration is sooner"),
-        pytest.param({"expectedDuration": "1h"}, 7.5, id="late by nothing yet: an eighth more"),
-        pytest.param({"expectedDuration": "50m"}, 50 / 8 * 2 - 10, id="late by more than an eighth: two eighths"),
+        pytest.param({"expectedDuration": "100m", "activeDeadlineSeconds": 7200}, 40, id="its declaration is sooner"),
+        pytest.param({"expectedDuration": "72m"}, 12 + 72 / 8, id="soon as declared: an eighth more"),
+        pytest.param({"expectedDuration": "1h"}, 15, id="late by nothing yet: two eighths more"),
+        pytest.param({"expectedDuration": "50m"}, 50 * 11 / 8 - 60, id="late by more than an eighth: three eighths"),
+        pytest.param({"expectedDuration": "42m"}, 42 * 12 / 8 - 60, id="late by more than three eighths: four eighths"),
+        pytest.param(
+            {"expectedDuration": "72m", "activeDeadlineSeconds": 4500}, 15, id="its deadline ends it until then"
+        ),
         pytest.param({"expectedDuration": "1m"}, 5, id="a lie of 60 times: 1, 2, 4 … 64 minutes more"),
         pytest.param({"expectedDuration": "0s"}, 5, id="nothing counts as a minute"),
         pytest.param({"expectedDuration": "99999999999999999999999999999h"}, 100 * 365 * 1440 - 60, id="for ever"),
@@ -62,4 +67,4 @@ def test_an_end_is_never_in_the_past_and_moves_a_few_times_alone() -> None:
         assert end is not None
         assert end.at > now
         seen.add(end.at)
-    assert len(seen) <= 10
+    assert len(seen) <= 13

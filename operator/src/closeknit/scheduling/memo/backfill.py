@@ -55,6 +55,8 @@ class Backfill:
         """All that has been kept on this walk: another placement where somebody passed."""
         self.behind: dict[BehindKey, WaitBehind] = {}
         """Jobs that fit and wait, as far as their shape and declaration tell."""
+        self._behind_by: dict[RequestShape, WaitBehind] = {}
+        """The last of each shape on this walk."""
         self.terms = last.terms
         """What the jobs say of their ends."""
         self.wake_at: datetime | None = None
@@ -84,14 +86,14 @@ class Backfill:
         if not self.is_open or not waits_for_room(refusal):
             return
         ends, aged = self._ends(alone), aged_at(case.job)
-        moments = [end.at for end in ends[:1]] + [at for at in [aged] if at is not None and at > self._now]
+        moments = [end.soonest for end in ends] + [at for at in [aged] if at is not None and at > self._now]
         self.wake_at = min([*moments, *filter(None, [self.wake_at])], default=None)
         ends = ends_that_count(case.job, alone, ends, self.terms, self._now)
         search = self._search(shape, alone, ends, is_aged=aged is not None and aged <= self._now)
         self.searches.append(search)
         self.is_open = search.found is None and len(self.searches) < TRIED
         if search.found is not None:
-            kept = self._known(reservation_of(case.key, alone, ends, search.found))
+            kept = self._known(reservation_of(case.job, alone, ends, search.found))
             self._keep(ReservedRoom(kept, shape.request, search.found.cluster))
 
     def _ends(self, alone: Cluster) -> tuple[ExpectedEnd, ...]:
@@ -102,16 +104,24 @@ class Backfill:
         return self._ends_there
 
     def known_wait(self, case: Case, shape: RequestShape, room: Room) -> Wait | None:
-        """The wait of a job behind the reservation, where it is known from one that asks and declares the same."""
-        key = _behind_key(case, shape)
+        """The wait of a job behind the reservation, where it is known from one that asks the same and does not end
+        before the reservation either: only their words differ, which tell what each declares."""
+        kept, key = self.current, _behind_key(case, shape)
+        if kept is None:
+            return None
         found = self.behind.get(key)
-        if found is not None and found.freed is room.freed and found.reservation is self.current:
+        if found is not None and found.freed is room.freed and found.reservation is kept:
             return found.wait
         before = self._last.behind.get(key)
-        if before is None or before.scene is not room.scene or before.reservation is not self.current:
+        if before is not None and before.reservation is not kept:
+            before = None
+        other = self._behind_by.get(shape)
+        is_known = other is not None and other.freed is room.freed and other.reservation is kept
+        if not (is_known and self._waits_like(case, kept)) and (before is None or before.scene is not room.scene):
             return None
-        self.behind[key] = WaitBehind(room.scene, room.freed, before.reservation, before.wait)
-        return before.wait
+        wait = self._wait(case, kept) if before is None else before.wait
+        self._note_wait(key, WaitBehind(room.scene, room.freed, kept, wait))
+        return wait
 
     def makes_room_for(self, job: TrainingJob, answer: Placement) -> bool:
         """Whether a job may certainly take this: nothing of it is kept for another, or it ends before."""
@@ -138,11 +148,22 @@ class Backfill:
         """The wait of a job that may not pass. `is_shared`: whether it is the same for all that ask and declare so."""
         kept = self.current
         assert kept is not None  # noqa: S101 - it waits behind it, for the type checker
-        words = behind_reservation(case.key.namespace, case.job.spec, kept)
-        found = Wait(Refusal(WaitCause.REFUSED, PendingReason.BEHIND_RESERVATION, words))
+        found = self._wait(case, kept)
         if is_shared:
-            self.behind[_behind_key(case, shape)] = WaitBehind(room.scene, room.freed, kept, found)
+            self._note_wait(_behind_key(case, shape), WaitBehind(room.scene, room.freed, kept, found))
         return found
+
+    def _wait(self, case: Case, kept: Reservation) -> Wait:
+        words = behind_reservation(case.key.namespace, case.job.spec, kept)
+        return Wait(Refusal(WaitCause.REFUSED, PendingReason.BEHIND_RESERVATION, words))
+
+    def _note_wait(self, key: BehindKey, wait: WaitBehind) -> None:
+        self.behind[key] = self._behind_by[key[0]] = wait
+
+    def _waits_like(self, case: Case, kept: Reservation) -> bool:
+        """Whether a job waits like others that ask the same: it does not end before, and nothing is kept for it."""
+        assert self.room is not None  # noqa: S101 - `kept` is of it, for the type checker
+        return case.key != kept.job and not self.room.ends_before(case.job.spec, None, self._now)
 
     def withdraw(self, job: JobKey) -> None:
         """The job gets its GPUs otherwise, so that none need be kept for it."""

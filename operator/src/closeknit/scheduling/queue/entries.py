@@ -35,9 +35,6 @@ STANDS_BACK = 3
 # Of half a day to eight days there: with less the long jobs keep the short ones waiting whenever the queue is
 # longer than that, and with more the longest wait exceeds 1.2 times that of a queue by age.
 MOST_BACK = timedelta(days=4)
-# As one that declares four hours. Once it has waited as long, each later job stands behind it, and room is kept
-# for it whatever others declare (reservation/reserve.py).
-SILENT_BACK = timedelta(hours=12)
 NOT_ASKED = Wait(Refusal(WaitCause.NOT_ASKED))
 UNREAD = Wait(Refusal(WaitCause.NOT_ASKED))
 """No decision yet: the job's templates must be read first."""
@@ -66,12 +63,13 @@ def queue_place(cluster: Cluster, job: TrainingJob) -> QueuePlace:
 def stands_back(job: TrainingJob) -> timedelta:
     """How much later than it came a job stands in the queue: the longer it declares to run, the more, up to a bound.
 
-    So short jobs go first, and nobody is passed by those that come more than MOST_BACK after it. One that has run
-    longer than it said stands as far back as any.
+    So short jobs go first, and nobody is passed by those that come more than MOST_BACK after it. One that declares
+    nothing, or has run longer than it said, stands as far back as any: whoever tells the truth never stands behind the
+    place of those who are silent.
     """
     declared = run_time(job.spec)
     if declared is None:
-        return SILENT_BACK
+        return MOST_BACK
     trained_s = job.status.cost.trained_seconds if job.status.cost is not None else 0  # any number, in a written status
     return MOST_BACK if trained_s >= declared.total_seconds() else min(STANDS_BACK * declared, MOST_BACK)
 

@@ -1,7 +1,10 @@
 """When running jobs are expected to end: by what they declare, by their deadline, or because they are over.
 
-A job that runs longer than it declared is expected to end a little later: by an eighth of what it declared, one minute
-at least, and then by twice as much each time that it is still there. So a small mistake costs little, a declaration
+What a declaration is off by is part of the run, and not of the wait for its end: an hour before its declared end a job
+of four days may run for another day. So an end is expected no sooner than halfway to when the job will have run three
+eighths longer than it declared: whoever waits for it waits no longer than twice what it was told, if it ends until
+then. A job that runs longer still is expected to end a little later: by half of what it declared, one minute at least,
+and then by twice as much each time that it is still there. So a small mistake costs little, a declaration
 that is wrong by a factor of 100 is corrected ten times, and no end is ever in the past. (D. Tsafrir, Y. Etsion,
 D. Feitelson, "Backfilling using system-generated predictions rather than user runtime estimates", IEEE TPDS 18, 2007,
 extend predictions in growing steps, too.)
@@ -23,6 +26,9 @@ from closeknit.lifecycle.status.statuses import is_finished
 SHORTEST = timedelta(minutes=1)
 """Of what a declaration counts for: no step is shorter, so that decisions and statuses follow at a bounded rate."""
 _STEPS = 8  # of what was declared, so that who is late by 20 % is corrected twice at most
+# One that declares a fifth too little takes a quarter longer, and a gang whose nodes are far apart up to 1.6 times as
+# long. Of none, two, three, four and six by tests/bench/queue_constants.py: docs/queueing.md has the figures.
+_STEPS_ALLOWED = 3
 # The grace period of a Pod that names none (terminationGracePeriodSeconds of Kubernetes).
 _GRACE = timedelta(seconds=30)
 _LONGEST_S = 100 * 365 * 86_400  # a duration may be written with any number of hours, and the calendar ends
@@ -32,8 +38,10 @@ class ExpectedEnd(NamedTuple):
     """When a job is expected to leave its GPUs. Sorts by that."""
 
     at: datetime
-    """Never in the past."""
+    """With time for what its declaration may be off by; never in the past."""
     job: JobKey
+    soonest: datetime
+    """As it declares; where it is late already, a little later than now. Not after `at`."""
     is_late: bool = False
     """Whether it runs longer than it declared."""
 
@@ -53,8 +61,8 @@ class EndTerms(NamedTuple):
     job: TrainingJob
     declared: datetime | None = None
     """Its end as declared."""
-    step: timedelta = SHORTEST
-    """How much later it is expected to end where it is late, at first."""
+    eighth: timedelta = SHORTEST
+    """Of what it declares: how much later it is expected to end, at first."""
     due: datetime | None = None
     """When its deadline ends it."""
     is_leaving: bool = False
@@ -64,12 +72,15 @@ class EndTerms(NamedTuple):
 
     def end(self, now: datetime) -> ExpectedEnd | None:
         """When a job that holds GPUs is expected to end; None where nothing says so."""
-        at, is_late = self.declared, self.declared is not None and self.declared <= now
-        if at is not None and is_late:
-            at = _extended(at, self.step, now)
-        if self.due is not None and self.due > now and (at is None or self.due < at):
-            return ExpectedEnd(self.due, self.job.key)
-        return None if at is None else ExpectedEnd(at, self.job.key, is_late)
+        due = self.due if self.due is not None and self.due > now else None
+        if self.declared is None:
+            return None if due is None else ExpectedEnd(due, self.job.key, due)
+        is_late = self.declared <= now
+        soonest = _extended(self.declared, max(self.eighth, SHORTEST), now) if is_late else self.declared
+        if due is not None and due < soonest:
+            return ExpectedEnd(due, self.job.key, due)
+        at = max(soonest, _with_time(self.declared, self.eighth, now) or soonest)
+        return ExpectedEnd(at if due is None else min(at, due), self.job.key, soonest, is_late)
 
     def is_forced(self, end: ExpectedEnd) -> bool:
         """Whether that end of the job rests on no declaration."""
@@ -87,17 +98,17 @@ def end_terms(job: TrainingJob, now: datetime) -> EndTerms:
         return EndTerms(job, is_leaving=True)
     if status.placement is None or (spec.expected_duration is None and spec.active_deadline_seconds is None):
         return EndTerms(job)
-    declared, step, due = None, SHORTEST, None
+    declared, eighth, due = None, SHORTEST, None
     if spec.expected_duration is not None:
         length = max(_length(spec.expected_duration), SHORTEST)
         trained_s = status.cost.trained_seconds if status.cost is not None else 0  # any number, in a written status
         trained = timedelta(seconds=max(0, min(trained_s, _LONGEST_S)))
         left = _with(max(length - trained, timedelta()), spec, status.placement.gpus)
-        declared, step = begun(job, now) + left, max(length / _STEPS, SHORTEST)
+        declared, eighth = begun(job, now) + left, length / _STEPS
     if spec.active_deadline_seconds is not None:
         since = moment(status.start_time) if status.start_time is not None else _whole(now)
         due = since + timedelta(seconds=spec.active_deadline_seconds)
-    return EndTerms(job, declared, step, due, is_from_now=status.placement is not None and status.start_time is None)
+    return EndTerms(job, declared, eighth, due, is_from_now=status.placement is not None and status.start_time is None)
 
 
 def begun(job: TrainingJob, now: datetime) -> datetime:
@@ -175,11 +186,19 @@ def _going(key: JobKey, cluster: Cluster, now: datetime) -> ExpectedEnd | None:
     going = [moment(each) for each in told if each is not None]
     going += [moment(each.ended) + _GRACE for each in job.status.attempts[-1:]]
     at = max(going, default=now) + LINGERS_AFTER
-    return ExpectedEnd(at, key) if going and at > now else None
+    return ExpectedEnd(at, key, at) if going and at > now else None
 
 
 def _is_leaving(job: TrainingJob) -> bool:
     return is_finished(job) or job.spec.suspend or job.metadata.deletion_timestamp is not None
+
+
+def _with_time(declared: datetime, step: timedelta, now: datetime) -> datetime | None:
+    """The first of the moments none, one, two and three steps behind `declared` that is no sooner than halfway to the
+    last of them; None where that has passed. An end that moved at every moment would move what is told, too."""
+    latest = declared + _STEPS_ALLOWED * step
+    moments = (declared + steps * step for steps in range(_STEPS_ALLOWED + 1))
+    return next((at for at in moments if at > now and 2 * (at - now) >= latest - now), None)
 
 
 def _extended(at: datetime, step: timedelta, now: datetime) -> datetime:

@@ -35,7 +35,7 @@ class ReservedRoom:
     def certainly_lets(self, job: TrainingJob, answer: Placement, now: datetime) -> bool:
         """Whether a job may take this without another question: it ends before, or lies on other nodes."""
         kept = self.reservation
-        return kept.job == job.key or self._ends_before(job.spec, answer, now) or are_apart(answer, kept.placement)
+        return kept.job == job.key or self.ends_before(job.spec, answer, now) or are_apart(answer, kept.placement)
 
     def beside(self, job: TrainingJob, answer: Placement, tables: Tables) -> Reservation | None:
         """The reservation with a job there that runs longer: the same, or elsewhere at the same moment; None where the
@@ -54,13 +54,13 @@ class ReservedRoom:
 
     def after(self, job: TrainingJob, answer: Placement, now: datetime) -> Self:
         """The room once a job got this."""
-        if self._ends_before(job.spec, answer, now):
+        if self.ends_before(job.spec, answer, now):
             return self
         return replace(self, future=self.future.with_job(assumed(job, answer)))
 
     def without_spares_there(self, job: TrainingJob, answer: Placement, now: datetime) -> Placement:
         """The placement without the spares that the reservation needs."""
-        if not answer.spares or self._ends_before(job.spec, answer, now):
+        if not answer.spares or self.ends_before(job.spec, answer, now):
             return answer
         nodes = {share.node for share in self.reservation.placement.shares}
         return replace(answer, spares=tuple(share for share in answer.spares if share.node not in nodes))
@@ -73,9 +73,10 @@ class ReservedRoom:
             for share in self.reservation.placement.shares
         }
 
-    def _ends_before(self, spec: TrainingJobSpec, answer: Placement, now: datetime) -> bool:
-        """Whether a job with these GPUs, which may be fewer than it asks for, ends before the room is needed."""
-        gpus = None if spec.elastic is None else sum(len(share.gpus) for share in answer.shares)
+    def ends_before(self, spec: TrainingJobSpec, answer: Placement | None, now: datetime) -> bool:
+        """Whether a job with these GPUs, which may be fewer than it asks for, ends before the room is needed; None for
+        all of them."""
+        gpus = None if spec.elastic is None or answer is None else sum(len(share.gpus) for share in answer.shares)
         kept, lasts = self.reservation, run_time(spec, gpus)
         return kept.at is not None and not kept.late and lasts is not None and now + lasts <= kept.at
 

@@ -1,14 +1,14 @@
 """For whom room is kept, by which ends, and what the reservation says.
 
 The first job in queue order that does not fit gets a reservation: the earliest moment at which it fits, and where, by
-the ends that running jobs declare. A job for which no moment can be said is
+the ends that running jobs declare, with time for what declarations are off by. A job for which no moment can be said is
 passed by all, until it has waited long: then room is kept for it where the fewest jobs have to end, those that began
 first before others. So it is, too, where a moment was said for a job that has waited long, and one that passed it runs
 longer than it declared: nobody who comes later moves that room.
 """
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
 from closeknit.api.names import JobKey
@@ -41,12 +41,20 @@ def ends_that_count(
 ) -> tuple[ExpectedEnd, ...]:
     """The ends by which room is searched for a job. Declarations count for nothing for one that has waited long, where
     a job that got its GPUs meanwhile runs longer than it declared: such ends move its room to and fro between domains,
-    so that it comes free in none."""
+    so that it comes free in none. What the job was told before stays while it may hold."""
     aged = aged_at(job)
-    if aged is None or aged > now:
+    if aged is not None and aged <= now:
+        is_misled = any(end.is_late and begun(cluster.jobs[end.job], now) >= aged - AGED for end in ends)
+        ends = tuple(end for end in ends if terms.by_job[end.job].is_forced(end)) if is_misled else ends
+    told = job.status.pending.estimated_start if job.status.pending is not None else None
+    return ends if told is None else _as_told(ends, moment(told))
+
+
+def _as_told(ends: tuple[ExpectedEnd, ...], told: datetime) -> tuple[ExpectedEnd, ...]:
+    """The ends with those until `told` that are declared until then: what a job was told stays while it may hold."""
+    if not any(end.soonest <= told < end.at for end in ends):
         return ends
-    is_misled = any(end.is_late and begun(cluster.jobs[end.job], now) >= aged - AGED for end in ends)
-    return tuple(end for end in ends if terms.by_job[end.job].is_forced(end)) if is_misled else ends
+    return tuple(sorted(end._replace(at=told) if end.soonest <= told < end.at else end for end in ends))
 
 
 def in_turn(
@@ -60,15 +68,20 @@ def in_turn(
     return order
 
 
-def reservation_of(job: JobKey, cluster: Cluster, ends: Sequence[ExpectedEnd], found: EarliestFit) -> Reservation:
+def reservation_of(job: TrainingJob, cluster: Cluster, ends: Sequence[ExpectedEnd], found: EarliestFit) -> Reservation:
     """The reservation of a job that fits once some in `cluster` have ended."""
     by_job = {end.job: end for end in ends}
     nodes = {share.node for share in found.placement.shares}
     awaits = tuple(each for each in found.ended if _is_on(each, nodes, cluster)) or found.ended[-1:]
-    dated = [by_job.get(each) for each in found.ended]
-    at = None if None in dated else max(end.at for end in dated if end is not None)
     late = tuple(each for each in awaits if each in by_job and by_job[each].is_late)
-    return Reservation(job, at, found.placement, awaits, late)
+    dated = [by_job[each].at for each in found.ended if each in by_job]
+    at = max(dated) if len(dated) == len(found.ended) else None
+    return Reservation(job.key, None if at is None else _minute_after(at), found.placement, awaits, late)
+
+
+def _minute_after(at: datetime) -> datetime:
+    whole = at.astimezone(UTC).replace(second=0, microsecond=0)
+    return whole if whole == at else whole + timedelta(minutes=1)
 
 
 def _is_on(job: JobKey, nodes: set[str], cluster: Cluster) -> bool:
