@@ -47,7 +47,8 @@ def behind_reservation(namespace: str, spec: TrainingJobSpec, reservation: Reser
             f"it fits, and would take GPUs that are kept for {first}, which has waited long; it starts on others, or "
             "once that job has started"
         )
-    words = f"it fits, and would delay {first}, for which these GPUs are kept: it may start at {_clock(reservation.soonest)}"
+    soonest = _clock(reservation.soonest)
+    words = f"it fits, and would delay {first}, for which these GPUs are kept: it may start at {soonest}"
     if reservation.late:
         return f"{words}; this job starts on other GPUs, or after it: jobs there run longer than they declared"
     if spec.expected_duration is None:
