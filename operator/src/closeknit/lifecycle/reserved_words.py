@@ -42,12 +42,13 @@ def expectation(reservation: Reservation) -> str:
 def behind_reservation(namespace: str, spec: TrainingJobSpec, reservation: Reservation) -> str:
     """Why a job that fits does not start, and what it can do."""
     first = str(reservation.job) if reservation.job.namespace == namespace else "a job ahead of it in the queue"
-    if reservation.at is None:
+    if reservation.soonest is None:
         return (
             f"it fits, and would take GPUs that are kept for {first}, which has waited long; it starts on others, or "
             "once that job has started"
         )
-    words = f"it fits, and would delay {first}, for which these GPUs are kept: about {_clock(reservation.at)} it starts"
+    soonest = _clock(reservation.soonest)
+    words = f"it fits, and would delay {first}, for which these GPUs are kept: it may start at {soonest}"
     if reservation.late:
         return f"{words}; this job starts on other GPUs, or after it: jobs there run longer than they declared"
     if spec.expected_duration is None:

@@ -147,8 +147,10 @@ class Reservation:
 
     job: JobKey
     at: datetime | None
-    """When the job is expected to start, a full minute: who ends before passes. None where nothing says when, and the
-    job has waited long."""
+    """When the job is expected to start, a full minute, with time for what declarations are off by. None where nothing
+    says when, and the job has waited long."""
+    soonest: datetime | None
+    """When it starts if all end as they declare: a job that ends before passes. None likewise."""
     placement: Placement
     awaits: tuple[JobKey, ...]
     """Jobs that hold some of it until then, in the order of their ends."""

@@ -115,6 +115,21 @@ def test_the_moment_leaves_time_for_a_declaration_that_is_too_short() -> None:
     assert "then team-b/runs will have ended as declared, or a little later" in told.message
 
 
+def test_nobody_passes_longer_than_to_the_declared_end() -> None:
+    """What a job is told leaves time for a wrong declaration; nobody else gets that time."""
+    story = Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"))
+    submit(story, "runs", gpus=8, expectedDuration="96h")
+    story.run_all()
+    story.pass_time(95 * 3600)
+    submit(story, "both", **BOTH)
+    told = pending(story, "both").estimated_start
+    assert told is not None and told > "2026-11-25T10:00:00Z"
+    for declared, passes in (("30m", True), ("2h", False), ("20h", False)):
+        submit(story, f"late-{declared}", gpus=2, expectedDuration=declared)
+        assert runs(story, f"late-{declared}") is passes
+    assert "it may start at 2026-11-25 10:00 UTC" in pending(story, "late-2h").message
+
+
 def test_what_was_told_stays_while_it_may_hold() -> None:
     story = Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"))
     submit(story, "runs", gpus=8, expectedDuration="80h")

@@ -78,7 +78,7 @@ class ReservedRoom:
         all of them."""
         gpus = None if spec.elastic is None or answer is None else sum(len(share.gpus) for share in answer.shares)
         kept, lasts = self.reservation, run_time(spec, gpus)
-        return kept.at is not None and not kept.late and lasts is not None and now + lasts <= kept.at
+        return kept.soonest is not None and not kept.late and lasts is not None and now + lasts <= kept.soonest
 
 
 def are_apart(one: Placement, other: Placement) -> bool:

@@ -74,9 +74,11 @@ def reservation_of(job: TrainingJob, cluster: Cluster, ends: Sequence[ExpectedEn
     nodes = {share.node for share in found.placement.shares}
     awaits = tuple(each for each in found.ended if _is_on(each, nodes, cluster)) or found.ended[-1:]
     late = tuple(each for each in awaits if each in by_job and by_job[each].is_late)
-    dated = [by_job[each].at for each in found.ended if each in by_job]
-    at = max(dated) if len(dated) == len(found.ended) else None
-    return Reservation(job.key, None if at is None else _minute_after(at), found.placement, awaits, late)
+    dated = [by_job[each] for each in found.ended if each in by_job]
+    if len(dated) < len(found.ended):
+        return Reservation(job.key, None, None, found.placement, awaits, late)
+    at, soonest = (max(moments) for moments in ((end.at for end in dated), (end.soonest for end in dated)))
+    return Reservation(job.key, _minute_after(at), _minute_after(soonest), found.placement, awaits, late)
 
 
 def _minute_after(at: datetime) -> datetime:
