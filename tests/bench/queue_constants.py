@@ -38,7 +38,7 @@ class Constants:
     times: float = 3
     days: float = 4
     power: float = 0
-    allowed: int = 3
+    allowed: int = 4
 
     def due(self, job: QueueJob) -> tuple[float, float]:
         """Where a job stands."""
@@ -52,7 +52,7 @@ ROWS = {
     **{f"{times} times": replace(OURS, times=times) for times in (1, 2, 5, 10)},
     **{f"{days} days": replace(OURS, days=days) for days in (1, 2, 8)},
     **{f"GPUs^{power}": replace(OURS, power=power) for power in (0.25, 0.5, 1)},
-    **{f"allowed {steps}/8": replace(OURS, allowed=steps) for steps in (0, 2, 4, 6)},
+    **{f"allowed {steps}/8": replace(OURS, allowed=steps) for steps in (0, 2, 3, 6)},
 }
 
 

@@ -98,7 +98,7 @@ def test_an_overrun_moves_the_moment_and_says_so(story: Story) -> None:
     story.pass_time(3600)
     story.settle()
     told = pending(story, "both")
-    assert told.estimated_start == "2026-11-21T11:15:00Z"  # two eighths of an hour later
+    assert told.estimated_start == "2026-11-21T11:23:00Z"  # three eighths of an hour later
     assert "team-b/runs ran longer than declared already" in told.message
     submit(story, "short", gpus=8, expectedDuration="2m")  # nobody passes by a declaration then
     assert not runs(story, "short")
@@ -111,7 +111,7 @@ def test_the_moment_leaves_time_for_a_declaration_that_is_too_short() -> None:
     story.pass_time(79 * 3600)
     submit(story, "both", **BOTH)
     told = pending(story, "both")
-    assert told.estimated_start == "2026-11-25T14:00:00Z"  # in an hour it ends, or within 30 hours more
+    assert told.estimated_start == "2026-11-25T14:00:00Z"  # in an hour it ends, or within 40 hours more
     assert "then team-b/runs will have ended as declared, or a little later" in told.message
 
 
@@ -134,16 +134,16 @@ def test_what_was_told_stays_while_it_may_hold() -> None:
     story = Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"))
     submit(story, "runs", gpus=8, expectedDuration="80h")
     story.run_all()
-    story.pass_time(49 * 3600)
+    story.pass_time(39 * 3600)
     submit(story, "both", **BOTH)
     assert pending(story, "both").estimated_start == "2026-11-24T18:00:00Z"
     for hours in (10, 15, 5):  # who asked first now would be told that it may be ten hours later
         story.pass_time(hours * 3600)
         submit(story, f"after-{hours}", gpus=8)
         assert pending(story, "both").estimated_start == "2026-11-24T18:00:00Z"
-    story.pass_time(3600)
+    story.pass_time(11 * 3600)
     story.settle()
-    assert pending(story, "both").estimated_start == "2026-11-25T14:00:00Z"
+    assert pending(story, "both").estimated_start == "2026-11-26T00:00:00Z"
 
 
 def test_without_declarations_all_pass_as_ever() -> None:

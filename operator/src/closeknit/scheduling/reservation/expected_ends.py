@@ -1,13 +1,13 @@
 """When running jobs are expected to end: by what they declare, by their deadline, or because they are over.
 
 What a declaration is off by is part of the run, and not of the wait for its end: an hour before its declared end a job
-of four days may run for another day. So an end is expected no sooner than halfway to when the job will have run three
-eighths longer than it declared: whoever waits for it waits no longer than twice what it was told, if it ends until
-then. A job that runs longer still is expected to end a little later: by half of what it declared, one minute at least,
-and then by twice as much each time that it is still there. So a small mistake costs little, a declaration
-that is wrong by a factor of 100 is corrected ten times, and no end is ever in the past. (D. Tsafrir, Y. Etsion,
-D. Feitelson, "Backfilling using system-generated predictions rather than user runtime estimates", IEEE TPDS 18, 2007,
-extend predictions in growing steps, too.)
+of four days may run for another day. So an end is expected no sooner than halfway to when the job will have run half as
+long again as it declared: a job that waits for it waits no longer than twice what it was told, if it ends until then. A
+job that runs longer still is expected to end a little later: by as long as it declared, one minute at least, and then
+by twice as much each time that it is still there. So a small mistake costs little, a declaration that is wrong by a
+factor of 100 is corrected ten times, and no end is ever in the past. (D. Tsafrir, Y. Etsion, D. Feitelson, "Backfilling
+using system-generated predictions rather than user runtime estimates", IEEE TPDS 18, 2007, extend predictions in
+growing steps, too.)
 """
 
 from collections.abc import Mapping
@@ -27,8 +27,8 @@ SHORTEST = timedelta(minutes=1)
 """Of what a declaration counts for: no step is shorter, so that decisions and statuses follow at a bounded rate."""
 _STEPS = 8  # of what was declared, so that who is late by 20 % is corrected twice at most
 # One that declares a fifth too little takes a quarter longer, and a gang whose nodes are far apart up to 1.6 times as
-# long. Of none, two, three, four and six by tests/bench/queue_constants.py: docs/queueing.md has the figures.
-_STEPS_ALLOWED = 3
+# long. Of none, two, three, four and six, by tests/bench/queue_constants.py: docs/queueing.md has the figures.
+_STEPS_ALLOWED = 4
 # The grace period of a Pod that names none (terminationGracePeriodSeconds of Kubernetes).
 _GRACE = timedelta(seconds=30)
 _LONGEST_S = 100 * 365 * 86_400  # a duration may be written with any number of hours, and the calendar ends
@@ -194,8 +194,8 @@ def _is_leaving(job: TrainingJob) -> bool:
 
 
 def _with_time(declared: datetime, step: timedelta, now: datetime) -> datetime | None:
-    """The first of the moments none, one, two and three steps behind `declared` that is no sooner than halfway to the
-    last of them; None where that has passed. An end that moved at every moment would move what is told, too."""
+    """The first of the moments none, one, two, three and four steps behind `declared` that is no sooner than halfway to
+    the last of them; None where that has passed. An end that moved at every moment would move what is told, too."""
     latest = declared + _STEPS_ALLOWED * step
     moments = (declared + steps * step for steps in range(_STEPS_ALLOWED + 1))
     return next((at for at in moments if at > now and 2 * (at - now) >= latest - now), None)
