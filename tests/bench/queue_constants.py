@@ -134,7 +134,9 @@ class Model:
                 awaited = [each for each in ended if any(host in there for host, _ in self._taken[each])] or ended[-1:]
                 self._told_s[job] = at_s
                 self._first_told_s.setdefault(job, at_s)
-                return Kept(at_s, then.free), any(self._began_s[each] + each.declared_s <= now_s for each in awaited)
+                soonest_s = max(expected_end_s(each, self._began_s[each], now_s) for each in ended)
+                is_late = any(self._began_s[each] + each.declared_s <= now_s for each in awaited)
+                return Kept(soonest_s, then.free), is_late
         raise AssertionError(f"job {job.number} fits nowhere")
 
     def _end_s(self, running: QueueJob, job: QueueJob, now_s: float) -> float:
