@@ -71,6 +71,8 @@ def schedule(
     preemptions = Preemptions(queue, last, now, are_bounded=memory.is_rationed)
     backfill = Backfill(last, tables, now)
     templates = template_memory(cluster, last)
+    are_movers = last.are_movers if cluster.jobs is last.cluster.jobs else None
+    movers = Movers(cluster, memory.answers, memory.busy, now, are_any=are_movers)
     walk = Walk(
         cluster=cluster,
         memory=memory,
@@ -83,7 +85,7 @@ def schedule(
         preemptions=preemptions,
         backfill=backfill,
         growth=Growth(cluster, questions.could_place),
-        movers=Movers(cluster, memory.answers, memory.busy, now),
+        movers=movers,
         beyond=templates.beyond,
     )
     scene = last.scene if is_quiet else cluster
@@ -129,6 +131,7 @@ def schedule(
         renewed_at=words.renewed_at,
         holders=preemptions.holders,
         preempted_to=preemptions.came_to,
+        are_movers=movers.are_any_known,
         wake_at=min(moments, default=None),
     )
     return made.of(entries, last)

@@ -330,6 +330,8 @@ class Schedule(Mapping[JobKey, Verdict]):
     """Where jobs differ in priority."""
     preempted_to: QueuePlace | None = None
     """The last job for which victims were looked for in turn, where others behind it were not looked at."""
+    are_movers: bool | None = None
+    """Whether a job that holds GPUs allows to be moved while it runs; None where nobody waited for room."""
     wake_at: datetime | None = None
     """When a verdict, or its message, may change though nothing has changed."""
 

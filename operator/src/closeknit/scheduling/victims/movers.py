@@ -26,9 +26,18 @@ class Movers:
     """Who may move on this walk."""
 
     def __init__(
-        self, cluster: Cluster, answers: Mapping[str, Answers], busy: Collection[JobKey], now: datetime
+        self,
+        cluster: Cluster,
+        answers: Mapping[str, Answers],
+        busy: Collection[JobKey],
+        now: datetime,
+        *,
+        are_any: bool | None,
     ) -> None:
-        """`answers` by uid. Nothing is decided on the `busy` ones, whose writes are under way."""
+        """`answers` by uid. Nothing is decided on the `busy` ones, whose writes are under way. `are_any`: whether any
+        of these very jobs may, if that is known."""
+        self.are_any_known = are_any
+        """Whether a job that holds GPUs allows to be moved, now or later; None until it was looked for."""
         self.moving: set[JobKey] = set()
         """Those that move by this walk."""
         self._cluster = cluster
@@ -38,11 +47,15 @@ class Movers:
         self._searches = MOST_SEARCHES
         self._planned = 0
 
-    @cached_property
+    @property
     def are_any(self) -> bool:
         """Whether a job that holds GPUs allows to be moved, now or later."""
-        jobs = self._cluster.jobs.values()
-        return any(job.spec.defragment is Defragment.PLANNED and job.status.placement is not None for job in jobs)
+        if self.are_any_known is None:
+            planned, jobs = Defragment.PLANNED, self._cluster.jobs.values()
+            self.are_any_known = any(
+                job.spec.defragment is planned and job.status.placement is not None for job in jobs
+            )
+        return self.are_any_known
 
     @cached_property
     def there(self) -> Sequence[Victim]:
