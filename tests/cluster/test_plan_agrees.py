@@ -207,7 +207,9 @@ REFUSED = [
         "BandwidthBelowMinimum",
         id="more bandwidth than there is",
     ),
-    pytest.param({"gpus": 8, "defragment": "Planned"}, "NotSupported", id="a field that is not built"),
+    pytest.param(
+        {"gpus": 8, "elastic": {"minGPUs": 4}, "spares": 1}, "NotSupported", id="fields that contradict each other"
+    ),
 ]
 
 
