@@ -10,22 +10,16 @@ from typing import Any
 import pytest
 
 from closeknit.lifecycle.status.conditions import timestamp
-from harness.operator_bed import DRA_NODES, ON_DRA, ON_PLUGIN, PLUGIN_NODES, Bed, standing
+from harness.operator_bed import ON_DRA, ON_PLUGIN, Bed
 
 BOTH = pytest.mark.parametrize("spec", [pytest.param(ON_PLUGIN, id="plugin"), pytest.param(ON_DRA, id="DRA")])
 serials = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[Bed]:
-    with standing(Bed, PLUGIN_NODES, DRA_NODES) as bed:
-        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}}
-        bed.cluster.apply({**kind, "value": 1000})
-        yield bed
-
-
 @pytest.fixture
 def site(running: Bed) -> Iterator[Bed]:
+    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}}
+    running.cluster.apply({**kind, "value": 1000})
     running.begin(f"elastic-{next(serials)}")
     yield running
     running.cluster.delete("trainingjobs", namespace=running.namespace)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from closeknit.lifecycle.status.conditions import timestamp
-from harness.operator_bed import DRA_NODES, PLUGIN_NODES, Bed, standing
+from harness.operator_bed import Bed
 
 BOTH = pytest.mark.parametrize(
     "spec",
@@ -20,12 +20,6 @@ BOTH = pytest.mark.parametrize(
 )
 WHOLE_NODE: dict[str, Any] = {"gpus": 8, "topology": {"gpusPerNode": 8}}
 serials = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Bed]:
-    with standing(Bed, PLUGIN_NODES, DRA_NODES) as bed:
-        yield bed
 
 
 @pytest.fixture

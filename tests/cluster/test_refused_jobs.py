@@ -12,7 +12,9 @@ from harness.operator_bed import ON_DRA, ON_PLUGIN, Bed, others
     ("spec", "reason"),
     [
         pytest.param({"gpus": 64}, "InsufficientGPUs", id="too many GPUs"),
-        pytest.param({"gpus": 8, "defragment": "Planned"}, "NotSupported", id="a field that is not built"),
+        pytest.param(
+            {"gpus": 8, "elastic": {"minGPUs": 4}, "spares": 1}, "NotSupported", id="fields that contradict each other"
+        ),
         pytest.param({"gpus": 8, "topology": {"fabric": {"required": "orbit"}}}, "UnknownLevel", id="an unknown level"),
         pytest.param(
             {**ON_DRA, "gpus": 16, "network": {"rdma": "Required"}}, "RDMAUnavailable", id="RDMA where there is none"
