@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,14 +10,14 @@ from closeknit.api.trainingjob import Framework
 from contracts.conftest import PROBES, TIMEOUT_S
 from contracts.gangs import environments, gang
 from harness.frameworks import JAX, Environment
+from harness.install import free_port
 
 
 def test_each_process_is_the_node_rank_of_the_plan(interpreter: Callable[[Environment], Path]) -> None:
     python = interpreter(JAX)
     found = environments(gang(Framework.JAX, (4, 2)))
     assert {each["JAX_COORDINATOR_ADDRESS"] for each in found} == {"train-a1-worker-00000.train-a1.ml.svc:55527"}
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        here = f"127.0.0.1:{server.getsockname()[1]}"
+    here = f"127.0.0.1:{free_port()}"
     processes = [
         subprocess.Popen(
             [str(python), str(PROBES / "jax_process.py")],

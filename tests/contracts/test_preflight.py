@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from closeknit.launch.manifests.preflight_container import PROGRAM
+from harness.install import free_port
 
 WAIT_S = 120
 NCCL = r"""
@@ -102,8 +103,7 @@ def results(
     **more: str,
 ) -> list[tuple[int, dict[str, Any]]]:
     """What the preflights of nodes with so many GPUs end with, and say; on each some local ranks are slow."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
     if knock is not None:
         threading.Thread(target=knock, args=(port,), daemon=True).start()
     told = [folder / str(node) for node in range(len(ranks.split(",")))]

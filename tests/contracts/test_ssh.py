@@ -1,7 +1,6 @@
 """ssh between Pods with real OpenSSH: the scripts and settings as they are, but for folders and port of their own."""
 
 import os
-import socket
 import subprocess
 from base64 import b64decode
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from closeknit.api.trainingjob import Framework
 from closeknit.controller.writes.keys import with_key_pair
 from closeknit.launch.frameworks.ssh import files
 from contracts.gangs import gang
+from harness.install import free_port
 
 WAIT_S = 120
 ODD = 'a\'b "c" $HOME `id` \\ ü\nnext'
@@ -55,8 +55,7 @@ def keys(folder: Path) -> Path:
 def launcher(debian: Callable[[str], Path], tmp_path: Path) -> Iterator[Pod]:
     """The first Pod, and beside it the second with its sshd."""
     debian("openssh-server")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
     secret = keys(tmp_path / "keys")
     hosts = "first slots=1\nlocalhost slots=1\n"
     first, second = (Pod(tmp_path / name, secret, port, hosts) for name in ("first", "second"))
