@@ -79,7 +79,7 @@ def test_what_was_found_is_written_once() -> None:
         {"name": "rack", "domains": 2, "gpus": 32, "freeGpus": 32},
         {"name": "host", "domains": 4, "gpus": 32, "freeGpus": 32},
     ]
-    assert [each["reason"] for each in status(store)["conditions"]] == ["AllReport", "InUse"]
+    assert [each["reason"] for each in status(store)["conditions"]] == ["AllReport", "AllOffered", "InUse"]
     assert [each["reason"] for each in status(store, "main")["conditions"]] == ["NotUsed"]
 
 
