@@ -64,9 +64,11 @@ def _of_waiting(world: World, job: JsonObject) -> Iterator[str]:
         for pod in world.server.view(PODS).values()
     )
     is_behind = reason == "BehindReservation"
-    if is_behind and not any(_is_told_of_room(other) for other in world.server.view(TRAINING_JOBS).values()):
+    is_room_kept = any(_is_told_of_room(other) for other in world.server.view(TRAINING_JOBS).values())
+    if is_behind and not is_room_kept:
         yield f"{name} is told that it would delay another job, and nobody waits for room: {pending['message']}"
-    fits = certain >= gpus if gpus % world.size == 0 and not is_behind else False
+    would_delay = is_behind or (is_room_kept and gpus < job["spec"]["gpus"])  # if it began with fewer
+    fits = certain >= gpus if gpus % world.size == 0 and not would_delay else False
     if fits and not is_quota_short and not is_name_taken and not is_refused:
         yield f"{name} asks for {gpus} GPUs, {free} are free, and it waits: {reason}: {pending['message']}"
     if reason in {"InsufficientGPUs", "InsufficientResources"} and fits:

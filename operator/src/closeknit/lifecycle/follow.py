@@ -192,7 +192,7 @@ def _fewer_words(job: TrainingJob) -> tuple[str, ...]:
     elastic = job.spec.elastic
     if elastic is None or elastic.min_gpus == job.spec.gpus:
         return ()
-    return (f"after a minute it starts with fewer, {elastic.min_gpus} at least, where so many fit",)
+    return (f"after a minute it starts with fewer, {elastic.min_gpus} at least, where so many fit and delay nobody",)
 
 
 def _refuse(
