@@ -1,4 +1,4 @@
-"""The operator's own decision as the queue of a replay: `lifecycle.schedule`, on a Cluster that follows it."""
+"""The operator's own decision as the queue of a replay: `scheduling.schedule`, on a Cluster that follows it."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

@@ -112,7 +112,9 @@ def test_it_starts_with_fewer_once_it_has_waited_for_all(kind: Any) -> None:
     pending = story.status().pending
     assert pending is not None
     assert pending.reason == PendingReason.INSUFFICIENT_GPUS
-    assert pending.message.endswith("; after a minute it starts with fewer, 8 at least, where so many fit and delay nobody")
+    assert pending.message.endswith(
+        "; after a minute it starts with fewer, 8 at least, where so many fit and delay nobody"
+    )
     story.pass_time(MINUTE - 1)
     story.settle()
     assert story.status().placement is None

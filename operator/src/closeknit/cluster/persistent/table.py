@@ -1,4 +1,4 @@
-"""How objects are kept: tables by their own key, and indexes that file them under other keys. Declared in kinds.py."""
+"""How objects are kept: tables by their own key, and indexes by others. They are declared in store/indexes.py."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

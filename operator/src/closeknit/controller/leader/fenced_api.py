@@ -1,4 +1,4 @@
-"""The API server for who writes: nothing is sent but by the leader, and the last writes end before he resigns."""
+"""The API server as the leader writes to it: nothing is sent without the Lease, and the last writes end before that."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence

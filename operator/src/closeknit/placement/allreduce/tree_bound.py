@@ -1,4 +1,4 @@
-"""What no way of using the NVLinks of a set can exceed: how much of the set's data they can spread at all.
+"""An upper bound of what the NVLinks of a set can carry: how much of its data they can spread at all.
 
 A collective brings what each GPU has to all others, along spanning trees of the set. Trees pack as tightly as the
 worst way of cutting the set into parts allows (Nash-Williams, Tutte): they share the links between the parts, and each

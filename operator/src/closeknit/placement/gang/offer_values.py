@@ -1,4 +1,4 @@
-"""What every offer has for one size of share, kept from decision to decision: an offer is asked once."""
+"""The best set of every offer for one size of share, kept between decisions: each offer is searched once."""
 
 from collections.abc import Mapping
 from math import gcd

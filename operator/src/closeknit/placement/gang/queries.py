@@ -1,4 +1,4 @@
-"""The searches over the tree for one way of placing a gang: how few domains hold its shares, and at what worth."""
+"""The searches for one way of placing a gang: how few domains hold its shares, and how good these are."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -1,4 +1,4 @@
-"""The number of jobs that wait for room that a large gang could leave to them, by their status."""
+"""How many jobs wait for room that a large gang would leave to them, counted by their statuses."""
 
 from collections import Counter
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""A policy, and its inputs beside the job and the room."""
+"""What a policy is, and what it is given beside the job and the room."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
