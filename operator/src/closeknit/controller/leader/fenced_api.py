@@ -1,4 +1,4 @@
-"""The API server as the leader writes to it: nothing is sent without the Lease, which is given up after the last write."""
+"""The API server as the leader writes to it: nothing is sent without the Lease; the last write ends before that does."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
