@@ -1,4 +1,4 @@
-"""The API server as the leader writes to it: nothing is sent without the Lease; the last write ends before that does."""
+"""The API server as the leader writes to it: nothing is sent without the Lease, and its last write ends before it."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
