@@ -9,8 +9,8 @@ UV_VERSION := 0.13.9
 UV := $(shell command -v uv 2>/dev/null || echo .tools/uv/bin/uv)
 RUN := $(UV) run --locked
 HARNESS := PYTHONPATH=tests $(RUN) python -m
-# Three processes share the tests file by file, in their order: the slow ones come first. They wait half of their time, so that
-# two leave two cores idle for as long.
+# Three processes share the tests file by file, in their order: the slow ones, which wait a lot, come first. Two used half
+# of two cores (sampled in a full run, 2026-11-26).
 PYTEST := $(RUN) pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 
 .PHONY: help
@@ -140,7 +140,7 @@ bench-preemption: environment ## Who ends for a job of higher priority, beside e
 	@$(HARNESS) bench.preemption
 
 .PHONY: bench-queue
-bench-queue: environment ## The order of the queue on lists of public clusters, beside what others do (an hour): the same
+bench-queue: environment ## The order of the queue on lists of public clusters, beside what others do (a quarter of an hour): the same
 	@$(HARNESS) bench.queue_replay --write
 
 .PHONY: bench-plan

@@ -6,7 +6,7 @@ runs began, and their restarts, is no more GPU-time than the gang has lost by wa
 until the moment at which it is expected to start by itself, where that is known. None of them has a higher priority
 than the gang. MOST_MOVES_AN_HOUR of the whole cluster, and each job once an hour.
 
-The gang holds its GPUs from then on, and that is stored first, with its quotas and a dry run of its own: so whoever
+The gang holds its GPUs from then on, and that is stored first, with its quotas and a dry run of its own: so one that
 moves makes room for nobody else. Then each one moves by one write, after a dry run of its Pods elsewhere. Where that is
 refused, or its new place is gone, it stays, and the gang gives back what it held.
 """

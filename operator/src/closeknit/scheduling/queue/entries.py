@@ -64,7 +64,7 @@ def stands_back(job: TrainingJob) -> timedelta:
     """How much later than it came a job stands in the queue: the longer it declares to run, the more, up to a bound.
 
     So short jobs go first, and nobody is passed by those that come more than MOST_BACK after it. One that declares
-    nothing, or has run longer than it said, stands as far back as any: whoever tells the truth never stands behind the
+    nothing, or has run longer than it said, stands as far back as any: one that tells the truth never stands behind the
     place of those who are silent.
     """
     declared = run_time(job.spec)
