@@ -13,7 +13,7 @@ from closeknit.agent.sources.hardware import HardwareSource
 
 PROGRAMS = {"agent": b"closeknit.agent.main", "nvml": b"closeknit.agent.nvml.nvml_worker"}
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-_WROTE = re.compile(r"^(\S+Z) INFO agent\.agent wrote NodeTopology", re.MULTILINE)
+_WROTE = re.compile(r"^(\S+Z) INFO agent\.node_agent wrote NodeTopology", re.MULTILINE)
 
 
 def processes(cgroup: str) -> dict[str, int]:
