@@ -405,6 +405,7 @@ class Ras:
     def __init__(self) -> None:
         self.counts: list[int | None] = [0, 0]
         """Collectives called by each rank; None for one that does not answer."""
+        self.version: Any = "2.28.9"
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
         threading.Thread(target=self._serve, daemon=True).start()
@@ -429,7 +430,7 @@ class Ras:
         ]
         missing = [name for name, count in zip(names, self.counts, strict=True) if count is None]
         world = {"hash": "0x1", "size": 2, "ranks": known, "missing_ranks": missing}
-        return json.dumps({"communicators": [world]}).encode()
+        return json.dumps({"nccl_version": self.version, "communicators": [world]}).encode()
 
     def close(self) -> None:
         self._listening.close()
@@ -480,7 +481,7 @@ def test_a_hang_is_told_once_and_so_is_its_end(lone: Pod, ras: Ras) -> None:
     assert lone.runs_on, "it was told"
     ras.counts = [ras.counts[0], ras.counts[0]]
     train(ras, 1.5)
-    assert told(lone) == {"run": 0, "hang": None}
+    assert told(lone) == {"run": 0, "hang": None, "nccl": "2.28.9"}
     train(ras, 1.0)
     assert lone.runs_on
 
@@ -510,6 +511,26 @@ def test_a_gang_that_hangs_begins_again_where_the_job_wants_it(tmp_path: Path, r
     assert gang[0].message["hang"]["ranks"][0]["local"] == 1
     assert "hang" not in gang[1].message, "who knows it says it"
     for pod in gang:
+        pod.kill()
+
+
+@pytest.mark.parametrize("version", ["2.28.9", "2.30.7+cuda13.0", 7, "../../etc/passwd", "2." + "9" * 5000])
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_the_version_of_nccl_is_told_once_where_the_operator_waits_for_it(
+    tmp_path: Path, ras: Ras, is_awaited: bool, version: Any
+) -> None:
+    ras.version = version
+    pod = Pod(tmp_path / "0", 0, 1, free_port(), ras=True, **({"nccl": True} if is_awaited else {}))
+    pod.ras_port = ras.port
+    pod.start()
+    try:
+        assert pod.run == 0
+        is_one = str(version)[:2] == "2." and len(str(version)) < 99
+        if is_awaited and is_one:
+            assert told(pod) == {"run": 0, "hang": None, "nccl": version.partition("+")[0]}
+        time.sleep(0.7)  # three looks
+        assert pod.runs_on
+    finally:
         pod.kill()
 
 

@@ -17,6 +17,7 @@ MAX_REPORT_BYTES = 16 << 20
 _MAX_LINE_BYTES = 256
 _HELLO = (b"CLIENT PROTOCOL 2\n", b"TIMEOUT 2\n", b"SET FORMAT json\n")
 # In missing_ranks NCCL 2.28.9 leaves out the comma before "status": a value, the end of its line, and then a key.
+_VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}(?![0-9.])")  # of NCCL; a build may add words to it
 _NO_COMMA = re.compile(r'([\d"}\]el])([ \t]*\r?\n\s*"[^"\n]*"\s*:)')
 
 
@@ -48,15 +49,30 @@ class Communicator:
 Report = tuple[Communicator, ...]
 
 
-def parsed(text: str) -> Report | None:
-    """The report in an answer; None for anything else. A comma that NCCL leaves out is put in."""
+@dataclass(frozen=True, slots=True)
+class RasAnswer:
+    """What one process has said."""
+
+    report: Report
+    nccl_version: str | None = None
+    """Version of NCCL in it, for example 2.28.9; None where it is not told."""
+
+
+def parsed(text: str) -> RasAnswer | None:
+    """The answer in a text; None for anything else. A comma that NCCL leaves out is put in."""
     for each in (text, _NO_COMMA.sub(r"\1,\2", text)):
         try:
             document = json.loads(each)
-            return tuple(_communicator(entry) for entry in document["communicators"])
+            report = tuple(_communicator(entry) for entry in document["communicators"])
+            return RasAnswer(report, _version(document.get("nccl_version")))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             continue
     return None
+
+
+def _version(told: object) -> str | None:
+    found = _VERSION.match(told) if isinstance(told, str) else None
+    return None if found is None else found[0]
 
 
 def _communicator(entry: Mapping[str, Any]) -> Communicator:
@@ -84,7 +100,7 @@ class NoReport(Exception):  # noqa: N818 - a fact, and mostly no error
         self.is_silent = is_silent
 
 
-def asked(timeout_s: float, address: tuple[str, int] = ("127.0.0.1", PORT)) -> Report:
+def asked(timeout_s: float, address: tuple[str, int] = ("127.0.0.1", PORT)) -> RasAnswer:
     """One answer. All processes of a Pod share the port, so chance decides which one answers. Raises NoReport."""
     is_connected = False
     try:
@@ -98,7 +114,7 @@ def asked(timeout_s: float, address: tuple[str, int] = ("127.0.0.1", PORT)) -> R
             text = answers.read(MAX_REPORT_BYTES + 1)
     except OSError:  # time-outs are among them
         raise NoReport(is_silent=is_connected) from None
-    report = parsed(text.decode(errors="replace")) if len(text) <= MAX_REPORT_BYTES else None
-    if report is None:
+    answer = parsed(text.decode(errors="replace")) if len(text) <= MAX_REPORT_BYTES else None
+    if answer is None:
         raise NoReport(is_silent=False)
-    return report
+    return answer
