@@ -140,6 +140,18 @@ def test_nothing_is_said_before_the_first_collective() -> None:
     assert hang(watched(*seen), 900.0) is None
 
 
+def test_an_nccl_that_has_no_json_tells_its_version_and_no_counts() -> None:
+    """To 2.28.3: ERROR: Unknown command SET FORMAT json, and then the report in words (ras/client_support.cc)."""
+    text = b"NCCL version 2.24.3+cuda12.4 compiled with CUDA 12.4\n\nCUDA runtime version 12040\n"
+    said = [b"SERVER PROTOCOL 2\n", b"OK\n", b"ERROR: Unknown command SET FORMAT json\n", text]
+    with _server(said) as (address, _):
+        assert asked(2.0, address) == RasAnswer((), "2.24.3", is_in_words=True)
+    recorded = json.loads((RECORDED / "2-ranks-nccl-2.28.9-second.json").read_text())
+    texts = [entry["text"] for entry in recorded if entry.get("text", "").lstrip().startswith("NCCL version")]
+    assert len(texts) > 0
+    assert {parsed(text) for text in texts} == {RasAnswer((), "2.28.9", is_in_words=True)}
+
+
 @given(st.text() | st.from_regex(r'\{"communicators": .*\}', fullmatch=True))
 def test_no_answer_is_an_error(text: str) -> None:
     assert parsed(text) is None or isinstance(parsed(text), RasAnswer)

@@ -406,6 +406,8 @@ class Ras:
         self.counts: list[int | None] = [0, 0]
         """Collectives called by each rank; None for one that does not answer."""
         self.version: Any = "2.28.9"
+        self.is_old = False
+        """Whether it has no JSON."""
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
         threading.Thread(target=self._serve, daemon=True).start()
@@ -422,6 +424,8 @@ class Ras:
                     client.sendall(self._report())
 
     def _report(self) -> bytes:
+        if self.is_old:
+            return f"NCCL version {self.version} compiled with CUDA 12.4\n".encode()
         names = [{"rank": rank, "host": "127.0.0.1", "pid": 100 + rank, "cuda_dev": rank} for rank in (0, 1)]
         known = [
             {**name, "collective_counts": {"AllReduce": count}}
@@ -532,6 +536,13 @@ def test_the_version_of_nccl_is_told_once_where_the_operator_waits_for_it(
         assert pod.runs_on
     finally:
         pod.kill()
+
+
+def test_an_nccl_by_which_no_hang_is_seen_is_told_though_no_word_waits_for_it(lone: Pod, ras: Ras) -> None:
+    ras.is_old, ras.version = True, "2.24.3+cuda12.4"
+    assert told(lone) == {"run": 0, "hang": None, "nccl": "2.24.3"}
+    time.sleep(0.7)
+    assert lone.runs_on
 
 
 def test_a_trainer_that_no_longer_touches_its_file_has_stalled(tmp_path: Path) -> None:

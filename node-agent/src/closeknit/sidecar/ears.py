@@ -29,6 +29,8 @@ class Ears:
         """Whether collectives were called between two looks, and nothing has been found since."""
         self.nccl_version: str | None = None
         """Version of the trainer's NCCL, as far as it has told."""
+        self.hears_counts = True
+        """Whether the last answer was one that hangs can be seen by; True before the first."""
 
     @property
     def last_progress_s(self) -> float | None:
@@ -56,6 +58,7 @@ class Ears:
                 continue
             witness = witness.after(answer.report, time.monotonic())
             self.nccl_version = answer.nccl_version or self.nccl_version
+            self.hears_counts = not answer.is_in_words
         before, self._witness = self._witness, witness
         self.found = hang(witness, time.monotonic(), self._behind_for_s)
         has_risen = before.rose_at_s is not None and witness.rose_at_s != before.rose_at_s

@@ -1,7 +1,8 @@
 """NCCL's RAS as a witness: the protocol of its client, and its report as values.
 
-RAS runs in every process that uses NCCL 2.24 or newer; it answers in JSON from 2.28 on. The protocol is that of
+RAS runs in every process that uses NCCL 2.24 or newer; it answers in JSON from 2.28.7 on. The protocol is that of
 `client.cc` in NCCL's sources: lines of text over TCP. One answer tells of all ranks that the answering process knows.
+An older NCCL takes `SET FORMAT` for an unknown command and answers in words, of which its version alone is read.
 """
 
 import json
@@ -16,8 +17,10 @@ PORT = 28028  # NCCL's default (NCCL_RAS_ADDR), on localhost: the network namesp
 MAX_REPORT_BYTES = 16 << 20
 _MAX_LINE_BYTES = 256
 _HELLO = (b"CLIENT PROTOCOL 2\n", b"TIMEOUT 2\n", b"SET FORMAT json\n")
-# In missing_ranks NCCL 2.28.9 leaves out the comma before "status": a value, the end of its line, and then a key.
 _VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}(?![0-9.])")  # of NCCL; a build may add words to it
+_IN_WORDS = re.compile(rf"^NCCL version ({_VERSION.pattern})", re.MULTILINE)
+_HEAD = 4096  # characters of an answer in words that may have it: it is among the first lines
+# In missing_ranks NCCL 2.28.9 leaves out the comma before "status": a value, the end of its line, and then a key.
 _NO_COMMA = re.compile(r'([\d"}\]el])([ \t]*\r?\n\s*"[^"\n]*"\s*:)')
 
 
@@ -56,6 +59,8 @@ class RasAnswer:
     report: Report
     nccl_version: str | None = None
     """Version of NCCL in it, for example 2.28.9; None where it is not told."""
+    is_in_words: bool = False
+    """Whether it has no counts that can be read."""
 
 
 def parsed(text: str) -> RasAnswer | None:
@@ -67,7 +72,8 @@ def parsed(text: str) -> RasAnswer | None:
             return RasAnswer(report, _version(document.get("nccl_version")))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             continue
-    return None
+    found = _IN_WORDS.search(text[:_HEAD])
+    return None if found is None else RasAnswer((), found[1], is_in_words=True)
 
 
 def _version(told: object) -> str | None:

@@ -106,9 +106,12 @@ class Watch(Participant):
         return at is not None
 
     def _is_first_of_nccl(self) -> bool:
-        """Whether the version of NCCL is known, the operator waits for it, and these Pods have not told it."""
-        version = None if self._ears is None else self._ears.nccl_version
-        return self.settings.tells_nccl and version is not None and self.folder.nccl_version() is None
+        """Whether the version of NCCL is known, the operator waits for it or no hang can be seen with it, and these
+        Pods have not told it."""
+        ears = self._ears
+        if ears is None or ears.nccl_version is None or (ears.hears_counts and not self.settings.tells_nccl):
+            return False
+        return self.folder.nccl_version() is None
 
     def _position(self, address: str) -> int | None:
         """Of the Pod with this address in the gang; None where it is not known."""

@@ -15,6 +15,8 @@ from unit.lifecycle.health.test_preflight_result import PREFLIGHT
 from unit.lifecycle.restart.test_in_place import FEATURES
 
 GID = {"name": "NCCL_IB_GID_INDEX", "value": "3"}  # harms from 2.21 on
+TESTS = {"name": "NCCL_RUN_DIAGNOSTICS", "value": "1"}  # harms from 2.31 on, and is not read before
+RAILS = {"name": "NCCL_IB_HCA", "value": "=mlx5_0::0:0"}  # harms before 2.30
 FAILOVER = {"name": "NCCL_IB_RESILIENCY_PORT_FAILOVER", "value": "1"}  # from 2.29.7
 HOSTILE = [7, None, [], "", "two", "2.28.9.1", "2" * 500_000, "\x1b[31m2.28.9", "-1.0.0", {"major": 2}]
 
@@ -22,7 +24,7 @@ HOSTILE = [7, None, [], "", "two", "2.28.9.1", "2" * 500_000, "\x1b[31m2.28.9", 
 def running(*env: dict[str, Any], **spec: Any) -> Story:
     trainer = {"name": "trainer", "image": "i", "command": ["train"], "env": list(env)}
     template = {"spec": {"containers": [trainer]}}
-    story = two_plugin_nodes(restart={"limit": 2}, template=template, **spec)
+    story = two_plugin_nodes(**{"restart": {"limit": 2}, "template": template, **spec})
     story.sidecar_image = "closeknit/agent:1"
     for (kind, _, _), found in story.objects.items():
         if kind == "Node":
@@ -50,12 +52,21 @@ def degraded(story: Story) -> str | None:
 
 
 def test_a_warning_that_does_not_hold_for_the_version_goes_with_its_condition() -> None:
-    story = running(GID)
+    story = running(RAILS)
     (before,) = environment(story).warnings
-    assert before.startswith("NCCL_IB_GID_INDEX=3: with NCCL 2.21 and later: ")
+    assert before.startswith("NCCL_IB_HCA==mlx5_0::0:0: with NCCL before 2.30: ")
     assert degraded(story) == "HarmfulSettings"
-    says(story, "2.20.5")
-    assert (environment(story).nccl_version, environment(story).warnings) == ("2.20.5", [])
+    says(story, "2.30.7")
+    assert (environment(story).nccl_version, environment(story).warnings) == ("2.30.7", [])
+    assert degraded(story) is None
+
+
+def test_a_harm_that_this_nccl_does_not_read_is_told_as_that_alone() -> None:
+    story = running(TESTS)
+    assert degraded(story) == "HarmfulSettings"
+    says(story, "2.30.7")
+    (after,) = environment(story).warnings
+    assert after.startswith("NCCL_RUN_DIAGNOSTICS=1: its Pods have NCCL 2.30.7, to which this means nothing: NCCL 2.31")
     assert degraded(story) is None
 
 
@@ -79,6 +90,26 @@ def test_a_variable_that_this_nccl_does_not_read_is_told_and_degrades_nothing() 
     assert degraded(story) is None
 
 
+@pytest.mark.parametrize(
+    ("version", "more", "words"),
+    [
+        ("2.28.3", {}, "no hang is seen; set restart.stallDeadline, and have the trainer touch its file"),
+        ("2.24.3", {"stallDeadline": "10m"}, "only the file of restart.stallDeadline tells of a hang"),
+        ("2.28.7", {}, None),
+    ],
+)
+def test_an_nccl_by_which_no_hang_is_seen_is_told(version: str, more: dict[str, str], words: str | None) -> None:
+    story = running(restart={"limit": 2, "onHang": "Restart", **more})
+    assert environment(story).warnings == []
+    says(story, version)
+    if words is None:
+        assert environment(story).warnings == []
+        return
+    (told,) = environment(story).warnings
+    assert told.startswith(f"restart.onHang=Restart: its Pods have NCCL {version}, and NCCL 2.28.7 and later tell")
+    assert words in told
+
+
 def test_what_is_known_is_written_once_and_stays() -> None:
     story = running()
     says(story, "2.28.9")
@@ -100,14 +131,14 @@ def test_words_that_are_no_version_cost_nothing_but_themselves(version: Any) -> 
 
 
 def test_the_next_attempt_begins_with_the_version_of_the_one_before() -> None:
-    story = running(GID)
-    says(story, "2.20.5")
+    story = running(RAILS)
+    says(story, "2.30.7")
     end_trainer(story, 1)
     for _ in range(4):
         story.pass_time(60)
         story.settle()
     assert story.status().attempt == 2
-    assert (environment(story).nccl_version, environment(story).warnings) == ("2.20.5", [])
+    assert (environment(story).nccl_version, environment(story).warnings) == ("2.30.7", [])
 
 
 @pytest.mark.parametrize(("env", "expected"), [((), False), ((GID,), True), ((FAILOVER,), True)])

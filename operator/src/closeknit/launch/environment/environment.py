@@ -11,6 +11,7 @@ from closeknit.launch.environment.clique_label import contradicted
 from closeknit.launch.environment.hidden_topology import hidden
 from closeknit.launch.environment.numa_pinning import promise, unpinned
 from closeknit.launch.environment.unread_variables import unread
+from closeknit.launch.environment.unseen_hangs import unseen
 from closeknit.launch.environment.user_overrides import HarmfulSetting, harmful_settings
 from closeknit.launch.frameworks.registry import contract
 from closeknit.launch.gang import Gang
@@ -44,7 +45,7 @@ class Environment:
     def warnings(self) -> tuple[HarmfulSetting, ...]:
         """These, and what else of its machines and of its template keeps the job from their full speed."""
         gang = self.gang
-        return (*self.hazards, *unread(gang), *unpinned(gang), *hidden(gang), *contradicted(gang))
+        return (*self.hazards, *unread(gang), *unseen(gang), *unpinned(gang), *hidden(gang), *contradicted(gang))
 
     @property
     def skipped(self) -> tuple[str, ...]:
