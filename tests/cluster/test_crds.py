@@ -1,6 +1,7 @@
 """The API server's own opinion of our CRDs: what it accepts and refuses, and in which words."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -33,13 +34,17 @@ def refusal(crds: LocalCluster, *arguments: str, body: Mapping[str, Any] | None 
     return ""
 
 
+_TYPE = re.compile(r'Invalid value: "(object|array|string|integer|number|boolean)": ')
+
+
 def problems(said: Answer) -> list[str]:
     """What the API server lists as wrong with an object; where it does not list anything, its words.
 
-    Where a schema refuses, it adds that it did not get to the rules.
+    Where a schema refuses, it adds that it did not get to the rules. Before a rule's words 1.34 names the type of the
+    value: that is left out.
     """
     causes = list(dict.fromkeys(said.causes)) or ([said.refusal] if said.refusal else [])
-    return [cause for cause in causes if not cause.startswith("<nil>: ")]
+    return [_TYPE.sub("Invalid value: ", cause) for cause in causes if not cause.startswith("<nil>: ")]
 
 
 BARE_JOB = {"gpus": 8, "template": TEMPLATE}

@@ -524,7 +524,8 @@ def test_the_version_of_nccl_is_told_once_where_the_operator_waits_for_it(
     tmp_path: Path, ras: Ras, is_awaited: bool, version: Any
 ) -> None:
     ras.version = version
-    pod = Pod(tmp_path / "0", 0, 1, free_port(), ras=True, **({"nccl": True} if is_awaited else {}))
+    more: dict[str, Any] = {"nccl": True} if is_awaited else {}
+    pod = Pod(tmp_path / "0", 0, 1, free_port(), ras=True, **more)
     pod.ras_port = ras.port
     pod.start()
     try:

@@ -18,7 +18,7 @@ GID = {"name": "NCCL_IB_GID_INDEX", "value": "3"}  # harms from 2.21 on
 TESTS = {"name": "NCCL_RUN_DIAGNOSTICS", "value": "1"}  # harms from 2.31 on, and is not read before
 RAILS = {"name": "NCCL_IB_HCA", "value": "=mlx5_0::0:0"}  # harms before 2.30
 FAILOVER = {"name": "NCCL_IB_RESILIENCY_PORT_FAILOVER", "value": "1"}  # from 2.29.7
-HOSTILE = [7, None, [], "", "two", "2.28.9.1", "2" * 500_000, "\x1b[31m2.28.9", "-1.0.0", {"major": 2}]
+HOSTILE: list[Any] = [7, None, [], "", "two", "2.28.9.1", "2" * 500_000, "\x1b[31m2.28.9", "-1.0.0", {"major": 2}]
 
 
 def running(*env: dict[str, Any], **spec: Any) -> Story:
