@@ -264,11 +264,11 @@ def _ends_with_us(pid: int) -> Iterator[None]:
         else:
             os.kill(os.getpid(), number)
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        found = signal.getsignal(number)
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        found = signal.getsignal(each)
         if found not in (None, signal.SIG_IGN):
-            before[number] = found
-            signal.signal(number, end_both)
+            before[each] = found
+            signal.signal(each, end_both)
     try:
         yield
     finally:
