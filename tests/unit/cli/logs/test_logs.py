@@ -51,6 +51,9 @@ class Server:
             if told is None:
                 return refused(404, "NotFound", f'pods "{parts[-2]}" not found')
             text = told.pop(0) if len(told) > 1 else told[0]
+            if text == "removed" and "previous" in request.query:
+                words = f'previous terminated container "trainer" in pod "{parts[-2]}" not found'
+                return refused(400, "BadRequest", words)
             if text == "waiting":
                 return refused(400, "BadRequest", f'container "trainer" in pod "{parts[-2]}" is waiting to start')
             response = web.StreamResponse()
@@ -152,6 +155,13 @@ def test_previous_is_the_run_before_the_last_restart(tmp_path: Path, capfd: pyte
     run(server, tmp_path, "llama-70b", previous=True)
     assert server.asked == [f"/api/v1/namespaces/ml/pods/{SECOND}/log?container=trainer&previous=true"]
     assert capfd.readouterr().out == "now 2\n"
+
+    server.printed[SECOND] = ["removed"]
+    with pytest.raises(
+        NotThere, match=f"the kubelet has deleted what {SECOND} printed before it started again in place"
+    ):
+        run(server, tmp_path, "llama-70b", previous=True)
+    server.printed[SECOND] = ["now 2\n"]
 
     del server.jobs["llama-70b"]["status"]["placement"]
     server.jobs["llama-70b"]["status"]["state"] = "Queued"

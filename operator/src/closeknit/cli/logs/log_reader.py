@@ -106,8 +106,8 @@ class _Reader:
         missing = []
         for place in chosen:
             prefix = b"" if len(chosen) == 1 else _prefix(place)
+            is_ended = self._asked.previous and found.before is not None and found.before.in_place
             try:
-                is_ended = self._asked.previous and found.before is not None and found.before.in_place
                 async for line in self._lines(found.job.namespace, place.pod, is_ended=is_ended):
                     await self._put(prefix + line)
             except TimeoutError:
@@ -115,7 +115,7 @@ class _Reader:
             except NotFound:
                 missing.append(f"{place.pod} is gone")
             except Invalid as error:
-                missing.append(str(error))
+                missing.append(_deleted(found, place) if is_ended else str(error))
         if missing and len(missing) == len(chosen):
             raise NotThere(printable(f"there is nothing of {found.job} to read: {missing[0]}"))
         for words in missing:
@@ -242,6 +242,14 @@ class _FollowedLog:
     opened_at: float | None = None
     """In seconds of Unix, when it was asked for the first time that it could be read; by the clock on the wall, which
     goes on while a laptop sleeps."""
+
+
+def _deleted(found: LogSources, place: LogSource) -> str:
+    """A kubelet that starts all containers of a Pod again removes the old ones first, with their logs."""
+    return (
+        f"the kubelet has deleted what {place.pod} printed before it started again in place; "
+        f"closeknit explain {found.job.name} -o wide has its last words, and --follow misses none"
+    )
 
 
 def _prefix(place: LogSource) -> bytes:
