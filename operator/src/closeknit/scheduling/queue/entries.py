@@ -12,8 +12,7 @@ from typing import NamedTuple
 from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.booking import Booking
-from closeknit.cluster.capacity.provisioning import ProvisioningRequest
-from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.cluster import AskedCapacity, Cluster
 from closeknit.cluster.job_volumes import Volumes
 from closeknit.cluster.kueue.workload import Workload
 from closeknit.cluster.pods.pod import Pod
@@ -109,7 +108,7 @@ class Case:
     """The state of its volumes."""
     workload: Workload | None
     """Its own Workload, of Kueue."""
-    capacity: ProvisioningRequest | None
+    capacity: AskedCapacity | None
     """What is asked of an autoscaler for it."""
 
     @property
