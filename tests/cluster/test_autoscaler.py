@@ -104,7 +104,8 @@ def test_placeholders_are_bound_to_nodes_that_come_and_give_way_to_the_gang(scal
     bed.submit(gpus=16)
     bed.change("trainingjob", "train", PLACEHOLDER)
     bed.wait_for_reason("InsufficientGPUs")
-    stand = bed.cluster.wait_for(lambda: len(bed.all("pods")) == 2 and bed.all("pods"), "its placeholders", 60)
+    bed.cluster.wait_for(lambda: len(bed.all("pods")) == 2, "its placeholders", 60)
+    stand = bed.all("pods")
     assert [each["spec"]["priority"] for each in stand] == [-10, -10]
     assert all("-placeholder-" in each["metadata"]["name"] for each in stand)
     bed.cluster.wait_for(lambda: len(unschedulable(bed)) == 2, "the scheduler to find no node for them")

@@ -17,12 +17,13 @@ class PlaceholderName(NamedTuple):
     job: str
     digest: str
     """Of the job's generation and of what is asked for: another one is asked for another thing."""
-    index: int
-    count: int
-    """Of all of them."""
+    number: int
+    """From 0."""
+    of: int
+    """How many there are."""
 
     def __str__(self) -> str:
-        return f"{self.job}-placeholder-{self.digest}-{self.index}-of-{self.count}"
+        return f"{self.job}-placeholder-{self.digest}-{self.number}-of-{self.of}"
 
 
 class Placeholder(msgspec.Struct, frozen=True):
@@ -70,8 +71,8 @@ def placeholder_name(name: str) -> PlaceholderName | None:
     found = _NAME.fullmatch(name)
     if found is None:
         return None
-    job, digest, index, count = found.groups()
-    return PlaceholderName(job, digest, int(index), int(count))
+    job, digest, number, of = found.groups()
+    return PlaceholderName(job, digest, int(number), int(of))
 
 
 def placeholder_owner(metadata: Metadata, priority: int | None) -> tuple[JobKey, str] | None:

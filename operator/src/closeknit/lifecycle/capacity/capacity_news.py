@@ -193,7 +193,7 @@ def _read_placeholders(
         asked.jobs.add(uid)
         job = cluster.jobs.get(key)
         first = next((each for each in there if not each.is_going), there[0])
-        shape = GangShape(first.parts.count, first.gpus, "", first.resource)
+        shape = GangShape(first.parts.of, first.gpus, "", first.resource)
         names = [] if job is None or job.metadata.uid != uid else placeholder_names(job, shape, PLACEHOLDER_PODS)
         is_asked = (
             job is not None
