@@ -69,10 +69,9 @@ def schedule(
     crowd, probation = Crowd(cluster), Probation(cluster, memory, now)
     queue = in_order(cluster, last, memory)
     preemptions = Preemptions(queue, last, now, are_bounded=memory.is_rationed)
-    backfill = Backfill(last, tables, now)
+    backfill = Backfill(last, tables, now, probation.may_be_refused)
     templates = template_memory(cluster, last)
-    are_movers = last.are_movers if cluster.jobs is last.cluster.jobs else None
-    movers = Movers(cluster, memory.answers, memory.busy, now, are_any=are_movers)
+    movers = Movers(cluster, memory.answers, memory.busy, now, known=last.movable)
     walk = Walk(
         cluster=cluster,
         memory=memory,
@@ -131,7 +130,7 @@ def schedule(
         renewed_at=words.renewed_at,
         holders=preemptions.holders,
         preempted_to=preemptions.came_to,
-        are_movers=movers.are_any_known,
+        movable=movers.movable,
         wake_at=min(moments, default=None),
     )
     return made.of(entries, last)

@@ -20,6 +20,7 @@ from closeknit.lifecycle.status.conditions import moment
 from closeknit.lifecycle.verdict import Refusal, Reservation, Verdict, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import Answers
 from closeknit.placement.values.request import Request
+from closeknit.scheduling.queue.movable import MovableJobs
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.earliest import EarliestFit
 from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, JobTerms, run_time
@@ -283,8 +284,9 @@ class TemplateMemory:
 
     beyond: Mapping[JobKey, str] = field(default_factory=dict)
     """Jobs whose templates are not kept, with the message."""
+    jobs: Mapping[JobKey, TrainingJob] = field(default_factory=dict)
+    """Those that are weighed."""
     weighed: Mapping[JobKey, Weighed] = field(default_factory=dict)
-    """All jobs."""
     sums: Mapping[str, int] = field(default_factory=dict)
     """Bytes of each namespace."""
 
@@ -329,8 +331,8 @@ class Schedule(Mapping[JobKey, Verdict]):
     """Where jobs differ in priority."""
     preempted_to: QueuePlace | None = None
     """The last job for which victims were looked for in turn, where others behind it were not looked at."""
-    are_movers: bool | None = None
-    """Whether a job that holds GPUs allows to be moved while it runs; None where nobody waited for room."""
+    movable: MovableJobs = MovableJobs()  # noqa: RUF009 - immutable
+    """Jobs that hold GPUs and allow to be moved while they run, when last somebody waited for room."""
     wake_at: datetime | None = None
     """When a verdict, or its message, may change though nothing has changed."""
 

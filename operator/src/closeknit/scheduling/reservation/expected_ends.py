@@ -10,7 +10,7 @@ using system-generated predictions rather than user runtime estimates", IEEE TPD
 growing steps, too.)
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from closeknit.api.objects import TrainingJob
 from closeknit.api.text.quantity import duration_s
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.store.difference import difference
 from closeknit.lifecycle.status.conditions import found, moment
 from closeknit.lifecycle.status.pauses import LINGERS_AFTER
 from closeknit.lifecycle.status.statuses import is_finished
@@ -128,32 +129,34 @@ class JobTerms(NamedTuple):
     jobs: Mapping[JobKey, TrainingJob] = {}
     """These jobs."""
     by_job: Mapping[JobKey, EndTerms] = {}
-    ending: tuple[EndTerms, ...] = ()
+    ending: Mapping[JobKey, EndTerms] = {}
     """Of those that may say something of their ends."""
-    are_dated: bool = True
-    """Whether none counts from the moment of the decision."""
+    undated: Collection[JobKey] = ()
+    """Those that count from the moment of the decision."""
 
 
 def terms_of(cluster: Cluster, now: datetime, known: JobTerms) -> JobTerms:
     """The terms of all jobs; `known` has those of the decision before."""
-    if known.jobs is cluster.jobs and known.are_dated:
+    if known.jobs is cluster.jobs and not known.undated:
         return known
-    before_of = known.by_job.get
-    found = {
-        key: before
-        if (before := before_of(key)) is not None and before.job is job and not before.is_from_now
-        else end_terms(job, now)
-        for key, job in cluster.jobs.items()
-    }
-    ending = tuple(said for said in found.values() if said.is_leaving or said.declared or said.due)
-    return JobTerms(cluster.jobs, found, ending, not any(said.is_from_now for said in ending))
+    changed = difference(known.jobs, cluster.jobs)
+    by_job, ending = dict(known.by_job), dict(known.ending)
+    for key in changed.gone:
+        del by_job[key]
+        ending.pop(key, None)
+    for key in {*changed.stored, *known.undated}.difference(changed.gone):
+        by_job[key] = said = end_terms(cluster.jobs[key], now)
+        ending.pop(key, None)
+        if said.is_leaving or said.declared or said.due:
+            ending[key] = said
+    undated = [key for key, said in ending.items() if said.is_from_now]
+    return JobTerms(cluster.jobs, by_job, ending, undated)
 
 
 def expected_ends(cluster: Cluster, now: datetime, terms: JobTerms) -> tuple[ExpectedEnd, ...]:
     """Of all jobs that hold GPUs and say how long, and of those whose Pods are going; soonest first."""
     found = []
-    for said in terms.ending:
-        key = said.job.key
+    for key, said in terms.ending.items():
         if said.is_leaving:
             end = _going(key, cluster, now)
         else:
