@@ -23,7 +23,7 @@ from closeknit.placement.values.request import Request
 from closeknit.scheduling.queue.movable import MovableJobs
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.earliest import EarliestFit
-from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, JobTerms, run_time
+from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, JobTerms, KnownEnds, run_time
 
 QueuePlace = tuple[int, bool, bool, float, str, str, str]
 """Sorts as the queue: highest priority first, then who room is kept for, then by `stands_back` after the creation, age,
@@ -320,6 +320,8 @@ class Schedule(Mapping[JobKey, Verdict]):
     behind: Mapping[BehindKey, WaitBehind] = field(default_factory=dict)
     terms: JobTerms = JobTerms()  # noqa: RUF009 - immutable
     """What jobs say of their ends; none where nobody waited for room."""
+    ends: KnownEnds = KnownEnds()  # noqa: RUF009 - immutable
+    """When they are expected to end; likewise."""
     renewed_at: datetime | None = None
     """When old words were last renewed."""
     templates: TemplateMemory = NOTHING_WAITS
