@@ -16,15 +16,15 @@ from scenarios.story import Story
 from unit.scheduling.moving.test_planned_moves import scattered
 from unit.scheduling.resizing.test_elastic_jobs import begin
 
-WHOLE_NODE = {"topology": {"gpusPerNode": 8}}
+WHOLE_NODE = {"gpus": 8, "topology": {"gpusPerNode": 8}}
 
 
-def refused(story: Story, name: str = "asked", namespace: str = "team-b", **spec: Any) -> PlanRefused:
+def refused(story: Story, spec: dict[str, Any], namespace: str = "team-b") -> PlanRefused:
     for (kind, _, _), each in story.objects.items():
         if kind == "NodeTopology":
             each["status"]["heartbeatTime"] = timestamp(story.now)
     there = [value for each in story.objects.values() if (value := from_document(each)) is not None]
-    asked = TrainingJob.parse(training_job(name, namespace=namespace, spec=spec))
+    asked = TrainingJob.parse(training_job("asked", namespace=namespace, spec=spec))
     answer = plan(asked, there, story.now)
     assert isinstance(answer, PlanRefused)
     return answer
@@ -40,7 +40,7 @@ def halves(**spec: Any) -> Story:
 def test_others_that_would_move_are_named_with_the_wait_that_they_are_worth() -> None:
     """z has to do nothing again but for a moment: its restart of two minutes costs less than five of the gang's."""
     story = halves(defragment="Planned")
-    answer = refused(story, gpus=8, **WHOLE_NODE)
+    answer = refused(story, WHOLE_NODE)
     words = "once it has waited for 5 minutes, team-b/z moves elsewhere, and it starts on gpu-2"
     assert answer.later == (words,)
     assert json.loads(as_json(answer))["pending"]["later"] == [words]
@@ -51,7 +51,7 @@ def test_others_that_would_move_are_named_with_the_wait_that_they_are_worth() ->
 
 
 def test_names_of_another_namespace_are_not_told() -> None:
-    told = refused(halves(defragment="Planned"), gpus=8, namespace="team-c", **WHOLE_NODE).later
+    told = refused(halves(defragment="Planned"), WHOLE_NODE, "team-c").later
     assert told == (
         "once it has waited for 5 minutes, 1 job of other namespaces moves elsewhere, and it starts on gpu-2",
     )
@@ -61,21 +61,21 @@ def test_a_job_that_has_run_for_long_moves_for_a_longer_wait() -> None:
     story = halves(defragment="Planned")
     story.pass_time(3600)
     begin(story)
-    (told,) = refused(story, gpus=8, **WHOLE_NODE).later
+    (told,) = refused(story, WHOLE_NODE).later
     assert told.startswith("once it has waited for 80 minutes, team-b/z moves elsewhere")
 
 
 def test_nothing_is_said_where_nobody_may_move() -> None:
-    assert refused(halves(), gpus=8, **WHOLE_NODE).later == ()
+    assert refused(halves(), WHOLE_NODE).later == ()
 
 
 def test_an_elastic_job_is_told_with_how_many_gpus_it_starts_and_where() -> None:
     story = halves()
-    answer = refused(story, gpus=16, elastic={"minGPUs": 4})
+    answer = refused(story, {"gpus": 16, "elastic": {"minGPUs": 4}})
     assert answer.later == (
         "once it has waited for a minute, it starts with 8 of its 16 GPUs on gpu-1, gpu-2, and grows later",
     )
 
 
 def test_one_of_which_no_size_fits_is_told_nothing_of_it() -> None:
-    assert refused(halves(), gpus=32, elastic={"minGPUs": 16}, topology={"gpusPerNode": 8}).later == ()
+    assert refused(halves(), {**WHOLE_NODE, "gpus": 32, "elastic": {"minGPUs": 16}}).later == ()

@@ -119,7 +119,12 @@ def test_the_ends_of_jobs_that_have_not_changed_are_not_worked_out_again(monkeyp
     """A thousand jobs may declare, and every event asks when room comes free."""
     asked: list[datetime] = []
     real = expected_ends._with_time
-    monkeypatch.setattr(expected_ends, "_with_time", lambda *given: asked.append(given[0]) or real(*given))
+
+    def counted(declared: datetime, step: timedelta, now: datetime) -> datetime | None:
+        asked.append(declared)
+        return real(declared, step, now)
+
+    monkeypatch.setattr(expected_ends, "_with_time", counted)
     story = waiting_for("4h", "5h", "6h", "7h", "8h")
     first = story.decide().schedule
     assert first.reservations
