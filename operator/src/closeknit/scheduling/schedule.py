@@ -124,6 +124,7 @@ def schedule(
         searches=tuple(backfill.searches),
         behind=backfill.behind,
         terms=backfill.terms,
+        ends=backfill.known_ends,
         templates=templates,
         unread=tuple(unread),
         came_to=questions.budget.came_to,
