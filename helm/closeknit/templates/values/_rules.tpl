@@ -59,7 +59,7 @@
 {{- $_ := set $seen . true }}
 {{- end }}
 {{- range $who := list "planners" "topologyViewers" }}
-{{- range $index, $subject := get $values.rbac $who }}
+{{- range $index, $subject := get $values.rbac $who | default list }}
 {{- if and (eq $subject.kind "ServiceAccount") (not $subject.namespace) }}
 {{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "rbac.%s[%d] is a ServiceAccount without its namespace: add it" $who $index)) }}
 {{- end }}
