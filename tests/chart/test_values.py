@@ -12,7 +12,7 @@ from closeknit.cluster.store.kinds import KINDS
 from closeknit.controller.main import main as operator
 from harness import chart_values
 from harness.build import bring
-from harness.chart import CHART, NAMESPACE, HelmError, helm, render
+from harness.chart import CHART, NAMESPACE, REGISTRY, HelmError, helm, render
 from harness.projects import HELM_3
 
 Object = dict[str, Any]
@@ -375,6 +375,14 @@ def test_helm_3_does_and_says_the_same(helm_program: Path, tmp_path: Path) -> No
             said.append({line for line in str(refusal.value).splitlines() if line.startswith("- ")})
     assert said[:4] == said[4:]
     assert all(said)
+
+
+@pytest.mark.parametrize(("namespace", "is_warned_of"), [("default", True), (NAMESPACE, False)])
+def test_a_release_beside_the_jobs_is_warned_of(helm_program: Path, namespace: str, *, is_warned_of: bool) -> None:
+    """The operator's policy lets no job run in its own namespace."""
+    rehearsal = ("--dry-run=client", f"--namespace={namespace}", REGISTRY)
+    said = helm(helm_program, "install", "closeknit", str(CHART), *rehearsal)
+    assert ("WARNING: no job can run in the namespace default" in said) == is_warned_of
 
 
 def test_a_topology_takes_what_its_kind_takes() -> None:
