@@ -175,7 +175,7 @@ def _wait(subject: Subject, refusal: Refusal, reservation: Reservation | None = 
             until = () if patience is None else (f"it waits until {timestamp(patience)} at the latest",)
             kept = subject.cluster.volumes_of(job).words
             expected = () if reservation is None else (expectation(reservation),)
-            told = capacity_words(subject.cluster.capacity_of(job))
+            told = capacity_words(job, subject.cluster, now)
             others = (
                 *((away.words,) if away.words else ()),
                 *((f"its volumes: {kept}",) if kept else ()),

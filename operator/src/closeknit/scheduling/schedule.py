@@ -27,7 +27,8 @@ from closeknit.scheduling.policy.patience import Patience
 from closeknit.scheduling.policy.probation import Probation
 from closeknit.scheduling.policy.replace import replaced
 from closeknit.scheduling.policy.walk import Policy, Walk
-from closeknit.scheduling.preemption.awaiting import awaiting, evicted
+from closeknit.scheduling.preemption.awaiting import awaiting
+from closeknit.scheduling.preemption.evict import evicted
 from closeknit.scheduling.preemption.preempt import preempt
 from closeknit.scheduling.queue.entries import UNREAD, Case, Outcome, QueueEntry, Schedule, is_same_scene
 from closeknit.scheduling.queue.room import Room
@@ -69,10 +70,9 @@ def schedule(
     crowd, probation = Crowd(cluster), Probation(cluster, memory, now)
     queue = in_order(cluster, last, memory)
     preemptions = Preemptions(queue, last, now, are_bounded=memory.is_rationed)
-    backfill = Backfill(last, tables, now)
+    backfill = Backfill(last, tables, now, probation.may_be_refused)
     templates = template_memory(cluster, last)
-    are_movers = last.are_movers if cluster.jobs is last.cluster.jobs else None
-    movers = Movers(cluster, memory.answers, memory.busy, now, are_any=are_movers)
+    movers = Movers(cluster, memory.answers, memory.busy, now, known=last.movable)
     walk = Walk(
         cluster=cluster,
         memory=memory,
@@ -125,13 +125,14 @@ def schedule(
         searches=tuple(backfill.searches),
         behind=backfill.behind,
         terms=backfill.terms,
+        ends=backfill.known_ends,
         templates=templates,
         unread=tuple(unread),
         came_to=questions.budget.came_to,
         renewed_at=words.renewed_at,
         holders=preemptions.holders,
         preempted_to=preemptions.came_to,
-        are_movers=movers.are_any_known,
+        movable=movers.movable,
         wake_at=min(moments, default=None),
     )
     return made.of(entries, last)

@@ -71,7 +71,10 @@ PENDING: Mapping[PendingReason, Trait] = MappingProxyType(
     }
 )
 
+_BY_TEXT: Mapping[str | None, Trait] = {str(reason): trait for reason, trait in PENDING.items()}
+_NOTHING_KNOWN = Trait()
+
 
 def traits(reason: str | None) -> Trait:
     """Those of a reason as a status says it; of none, and of one of another version, nothing is known."""
-    return PENDING[PendingReason(reason)] if reason in frozenset(PendingReason) else Trait()
+    return _BY_TEXT.get(reason, _NOTHING_KNOWN)

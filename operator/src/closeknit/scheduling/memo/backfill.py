@@ -13,6 +13,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.reserved_words import behind_reservation
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.verdict import Refusal, Reservation, Reserve, Wait, WaitCause
+from closeknit.lifecycle.writes.answers import Answers
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.values.placement import Placement
 from closeknit.scheduling.memo.questions import MANY_NODES
@@ -44,7 +45,10 @@ Ask = Callable[[Cluster], Placement | None]
 class Backfill:
     """The reservation of one walk, and what is known of who waits behind it."""
 
-    def __init__(self, last: Schedule, tables: Tables, now: datetime) -> None:
+    def __init__(
+        self, last: Schedule, tables: Tables, now: datetime, may_be_refused: Callable[[TrainingJob, Answers], bool]
+    ) -> None:
+        """`may_be_refused`: whether the API server is likely to refuse a job, for which no room is kept."""
         self.room: ReservedRoom | None = None
         """What is kept now."""
         self.is_open = TRIED > 0
@@ -61,11 +65,13 @@ class Backfill:
         """What the jobs say of their ends."""
         self.wake_at: datetime | None = None
         """When a reservation may change though nothing has changed."""
+        self._may_be_refused = may_be_refused
         self._last = last
         self._tables = tables
         self._now = now.astimezone(UTC).replace(microsecond=0)  # as statuses date a booking
         self._ends_of: Cluster | None = None
-        self._ends_there: tuple[ExpectedEnd, ...] = ()
+        self.known_ends = last.ends
+        """When these are expected to end."""
 
     @property
     def current(self) -> Reservation | None:
@@ -83,7 +89,7 @@ class Backfill:
 
     def offer(self, case: Case, shape: RequestShape, refusal: Refusal, alone: Cluster) -> None:
         """Reserves room for a job that does not fit into `alone`, the room without its own Pods, if it is the first."""
-        if not self.is_open or not waits_for_room(refusal):
+        if not self.is_open or not waits_for_room(refusal) or self._may_be_refused(case.job, case.answers):
             return
         ends, aged = self._ends(alone), aged_at(case.job)
         moments = [end.soonest for end in ends] + [at for at in [aged] if at is not None and at > self._now]
@@ -100,8 +106,8 @@ class Backfill:
         """Of the jobs in this cluster; those of one walk ask in much the same."""
         if self._ends_of is None or self._ends_of.jobs is not alone.jobs or self._ends_of.pods is not alone.pods:
             self.terms = terms_of(alone, self._now, self.terms)
-            self._ends_of, self._ends_there = alone, expected_ends(alone, self._now, self.terms)
-        return self._ends_there
+            self._ends_of, self.known_ends = alone, expected_ends(alone, self._now, self.terms, self.known_ends)
+        return self.known_ends.ends
 
     def known_wait(self, case: Case, shape: RequestShape, room: Room) -> Wait | None:
         """The wait of a job behind the reservation, where it is known from one that asks the same and does not end

@@ -1,5 +1,6 @@
 """Verdicts of the last decision that stand: their inputs, and placement's answer, have not changed."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -8,7 +9,8 @@ from closeknit.api.names import QUEUE_LABEL, JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.job_volumes import NO_VOLUMES
-from closeknit.lifecycle.verdict import Hold, Keep
+from closeknit.cluster.store.difference import difference
+from closeknit.lifecycle.verdict import Hold, Keep, Wait
 from closeknit.lifecycle.writes.answers import NOTHING
 from closeknit.scheduling.memo.backfill import Backfill
 from closeknit.scheduling.memo.memory import Memory
@@ -111,7 +113,9 @@ class Standing:
                 or (known.is_behind and known_wait(known, shape, room) is known.verdict)
             )
             if backfill.is_open and known.is_refused and backfill.is_wanted(known):
-                return known
+                if shape is None or not (is_answered and known.scene is None and isinstance(known.verdict, Wait)):
+                    return known
+                backfill.offer(known, shape, known.verdict.refusal, room.cluster)
             if known.holders is not None and known.holders is not holders and may_search(known.place):
                 return known  # others hold GPUs now, who may make room for it
             if is_answered or (known.scene is not None and known.scene is room.scene and self._are_views_same):
@@ -145,21 +149,20 @@ def in_order(cluster: Cluster, last: Schedule, memory: Memory) -> JobQueue:
     are_priorities_same = is_same_order(cluster, last.cluster)
     if are_priorities_same and cluster.jobs is last.cluster.jobs and len(cluster.jobs) == len(last.entries):
         return JobQueue(cluster, last.entries)
-    known_of = last.by_key.get
-    found: list[Case] = []
-    is_ordered = are_priorities_same and len(cluster.jobs) == len(last.entries)
-    changed: dict[JobKey, Case] = {}
-    for key, job in cluster.jobs.items():
-        known = known_of(key)
-        if known is not None and known.job is job and are_priorities_same:
-            found.append(known)
-            continue
-        changed[key] = case = _case(cluster, memory, job, queue_place(cluster, job))
-        is_ordered = is_ordered and known is not None and known.place == case.place
-        found.append(case)
-    if is_ordered:
-        return JobQueue(cluster, [changed.get(known.key, known) for known in last.entries])
-    return JobQueue(cluster, sorted(found, key=_place))
+    changed = difference(last.cluster.jobs if are_priorities_same and last.entries else {}, cluster.jobs)
+    cases: list[Case] = list(last.entries) if are_priorities_same else []
+    new: list[Case] = []
+    for key in changed.stored:
+        case = _case(cluster, memory, cluster.jobs[key], queue_place(cluster, cluster.jobs[key]))
+        known = last.by_key.get(key) if are_priorities_same else None
+        if known is not None and known.place == case.place:
+            cases[bisect_left(last.entries, case.place, key=_place)] = case
+        else:
+            new.append(case)
+    if new or changed.gone:
+        moved = {case.key for case in new}.union(changed.gone)
+        cases = sorted([*(case for case in cases if case.key not in moved), *new], key=_place)
+    return JobQueue(cluster, cases)
 
 
 def _case(cluster: Cluster, memory: Memory, job: TrainingJob, place: QueuePlace) -> Case:

@@ -6,13 +6,14 @@ finished job, or a suspended one that holds nothing, needs none.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from operator import attrgetter
 
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.job import weight_bytes
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.store.difference import difference
 from closeknit.lifecycle.status.statuses import is_finished
 from closeknit.scheduling.queue.entries import (
     NOTHING_WAITS,
@@ -46,22 +47,17 @@ def needs_templates(job: TrainingJob) -> bool:
 
 def template_memory(cluster: Cluster, made: Schedule) -> TemplateMemory:
     """The jobs whose templates fit. Unchanged parts of the decision `made` before cost little."""
-    is_known = is_same_order(cluster, made.cluster)
-    last = made.templates if is_known else NOTHING_WAITS
-    if is_known and cluster.jobs is made.cluster.jobs and len(cluster.jobs) == len(last.weighed):
+    last = made.templates if is_same_order(cluster, made.cluster) else NOTHING_WAITS
+    if cluster.jobs is last.jobs:
         return last
-    known = last.weighed.get
     weighed, sums = dict(last.weighed), Counter(last.sums)
     touched: set[str] = set()
-    new = [(key, job) for key, job in cluster.jobs.items() if (found := known(key)) is None or found.job is not job]
-    gone: Collection[JobKey] = ()
-    if len(weighed) + sum(key not in weighed for key, _ in new) != len(cluster.jobs):
-        gone = weighed.keys() - cluster.jobs.keys()
-    for key in gone:
+    changed = difference(last.jobs, cluster.jobs)
+    for key in changed.gone:
         sums[key.namespace] -= weighed.pop(key).weight_bytes
         touched.add(key.namespace)
-    for key, job in new:
-        before, now = weighed.get(key), _weighed(cluster, job)
+    for key in changed.stored:
+        before, now = weighed.get(key), _weighed(cluster, cluster.jobs[key])
         weighed[key] = now
         if before is None or before[1:] != now[1:]:
             sums[key.namespace] += now.weight_bytes - (before.weight_bytes if before is not None else 0)
@@ -71,7 +67,7 @@ def template_memory(cluster: Cluster, made: Schedule) -> TemplateMemory:
         if sums[namespace] > TEMPLATE_BYTES:
             waiting = [each for key, each in weighed.items() if key.namespace == namespace and each.weight_bytes]
             beyond |= _beyond(namespace, waiting, sums[namespace])
-    return TemplateMemory(last.beyond if beyond == last.beyond else beyond, weighed, +sums)
+    return TemplateMemory(last.beyond if beyond == last.beyond else beyond, cluster.jobs, weighed, +sums)
 
 
 def _weighed(cluster: Cluster, job: TrainingJob) -> Weighed:

@@ -10,7 +10,7 @@ using system-generated predictions rather than user runtime estimates", IEEE TPD
 growing steps, too.)
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from closeknit.api.objects import TrainingJob
 from closeknit.api.text.quantity import duration_s
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.store.difference import difference
 from closeknit.lifecycle.status.conditions import found, moment
 from closeknit.lifecycle.status.pauses import LINGERS_AFTER
 from closeknit.lifecycle.status.statuses import is_finished
@@ -72,19 +73,37 @@ class EndTerms(NamedTuple):
 
     def end(self, now: datetime) -> ExpectedEnd | None:
         """When a job that holds GPUs is expected to end; None where nothing says so."""
+        return self.dated_end(now).end
+
+    def dated_end(self, now: datetime) -> "DatedEnd":
+        """The same, and until when that holds if the job does not change."""
         due = self.due if self.due is not None and self.due > now else None
         if self.declared is None:
-            return None if due is None else ExpectedEnd(due, self.job.key, due)
+            return DatedEnd(self, None if due is None else ExpectedEnd(due, self.job.key, due), due)
         is_late = self.declared <= now
         soonest = _extended(self.declared, max(self.eighth, SHORTEST), now) if is_late else self.declared
         if due is not None and due < soonest:
-            return ExpectedEnd(due, self.job.key, due)
-        at = max(soonest, _with_time(self.declared, self.eighth, now) or soonest)
-        return ExpectedEnd(at if due is None else min(at, due), self.job.key, soonest, is_late)
+            return DatedEnd(self, ExpectedEnd(due, self.job.key, due), due)
+        allowed = _with_time(self.declared, self.eighth, now)
+        at = max(soonest, allowed or soonest)
+        latest = self.declared + _STEPS_ALLOWED * self.eighth
+        # `_with_time` gives a moment up to the one at which it is halfway to the last, that one included.
+        halfway = soonest if allowed is None else min(allowed - (latest - allowed) + datetime.resolution, allowed)
+        until = min(soonest, halfway, *filter(None, [due]))
+        return DatedEnd(self, ExpectedEnd(at if due is None else min(at, due), self.job.key, soonest, is_late), until)
 
     def is_forced(self, end: ExpectedEnd) -> bool:
         """Whether that end of the job rests on no declaration."""
         return self.is_leaving or self.due == end.at
+
+
+class DatedEnd(NamedTuple):
+    """When a job is expected to end, by these terms."""
+
+    terms: EndTerms
+    end: ExpectedEnd | None
+    until: datetime | None
+    """Until when it is that, this moment excluded; None: for ever."""
 
 
 def end_terms(job: TrainingJob, now: datetime) -> EndTerms:
@@ -128,39 +147,65 @@ class JobTerms(NamedTuple):
     jobs: Mapping[JobKey, TrainingJob] = {}
     """These jobs."""
     by_job: Mapping[JobKey, EndTerms] = {}
-    ending: tuple[EndTerms, ...] = ()
+    ending: Mapping[JobKey, EndTerms] = {}
     """Of those that may say something of their ends."""
-    are_dated: bool = True
-    """Whether none counts from the moment of the decision."""
+    undated: Collection[JobKey] = ()
+    """Those that count from the moment of the decision."""
 
 
 def terms_of(cluster: Cluster, now: datetime, known: JobTerms) -> JobTerms:
     """The terms of all jobs; `known` has those of the decision before."""
-    if known.jobs is cluster.jobs and known.are_dated:
+    if known.jobs is cluster.jobs and not known.undated:
         return known
-    before_of = known.by_job.get
-    found = {
-        key: before
-        if (before := before_of(key)) is not None and before.job is job and not before.is_from_now
-        else end_terms(job, now)
-        for key, job in cluster.jobs.items()
-    }
-    ending = tuple(said for said in found.values() if said.is_leaving or said.declared or said.due)
-    return JobTerms(cluster.jobs, found, ending, not any(said.is_from_now for said in ending))
+    changed = difference(known.jobs, cluster.jobs)
+    by_job, ending = dict(known.by_job), dict(known.ending)
+    for key in changed.gone:
+        del by_job[key]
+        ending.pop(key, None)
+    for key in {*changed.stored, *known.undated}.difference(changed.gone):
+        by_job[key] = said = end_terms(cluster.jobs[key], now)
+        ending.pop(key, None)
+        if said.is_leaving or said.declared or said.due:
+            ending[key] = said
+    undated = [key for key, said in ending.items() if said.is_from_now]
+    return JobTerms(cluster.jobs, by_job, ending, undated)
 
 
-def expected_ends(cluster: Cluster, now: datetime, terms: JobTerms) -> tuple[ExpectedEnd, ...]:
+class KnownEnds(NamedTuple):
+    """The ends of one decision, for the next one."""
+
+    ends: tuple[ExpectedEnd, ...] = ()
     """Of all jobs that hold GPUs and say how long, and of those whose Pods are going; soonest first."""
-    found = []
-    for said in terms.ending:
-        key = said.job.key
+    by_job: Mapping[JobKey, DatedEnd] = {}
+    """Of those that hold GPUs."""
+    now: datetime | None = None
+    """The moment of that decision."""
+
+
+def expected_ends(cluster: Cluster, now: datetime, terms: JobTerms, known: KnownEnds) -> KnownEnds:
+    """The ends in this cluster; `known` are those of the decision before. An end that holds on is not worked out again:
+    a thousand jobs may declare, and every event asks for all of their ends."""
+    before = known.by_job if known.now is not None and known.now <= now else {}
+    by_job: dict[JobKey, DatedEnd] = {}
+    found: list[ExpectedEnd] = []
+    is_new = False
+    for key, said in terms.ending.items():
         if said.is_leaving:
-            end = _going(key, cluster, now)
-        else:
-            end = None if cluster.booking_of(key) is None else said.end(now)
-        if end is not None:
-            found.append(end)
-    return tuple(sorted(found))
+            if (end := _going(key, cluster, now)) is not None:
+                found.append(end)
+                is_new = True
+            continue
+        dated = before.get(key)
+        if dated is None or dated.terms is not said or not (dated.until is None or now < dated.until):
+            if cluster.booking_of(key) is None:
+                continue
+            dated, is_new = said.dated_end(now), True
+        by_job[key] = dated
+        if dated.end is not None:
+            found.append(dated.end)
+    if not is_new and len(by_job) == len(before) and len(found) == len(known.ends):
+        return known._replace(now=now)
+    return KnownEnds(tuple(sorted(found)), by_job, now)
 
 
 def silent_jobs(cluster: Cluster, now: datetime, known: tuple[ExpectedEnd, ...]) -> tuple[JobKey, ...]:

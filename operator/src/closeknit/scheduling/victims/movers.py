@@ -12,6 +12,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.status.conditions import is_true, moment
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.writes.answers import NOTHING, Answers
+from closeknit.scheduling.queue.movable import MovableJobs, movable_jobs
 from closeknit.scheduling.victims.victim import Victim, lost_gpu_s
 
 HOUR = timedelta(hours=1)
@@ -32,12 +33,12 @@ class Movers:
         busy: Collection[JobKey],
         now: datetime,
         *,
-        are_any: bool | None,
+        known: MovableJobs,
     ) -> None:
-        """`answers` by uid. Nothing is decided on the `busy` ones, whose writes are under way. `are_any`: whether any
-        of these very jobs may, if that is known."""
-        self.are_any_known = are_any
-        """Whether a job that holds GPUs allows to be moved, now or later; None until it was looked for."""
+        """`answers` by uid. Nothing is decided on the `busy` ones, whose writes are under way. `known`: those that
+        allow it, of an earlier decision."""
+        self.movable = known
+        """Of this cluster once it was looked for."""
         self.moving: set[JobKey] = set()
         """Those that move by this walk."""
         self._cluster = cluster
@@ -50,21 +51,15 @@ class Movers:
     @property
     def are_any(self) -> bool:
         """Whether a job that holds GPUs allows to be moved, now or later."""
-        if self.are_any_known is None:
-            planned, jobs = Defragment.PLANNED, self._cluster.jobs.values()
-            self.are_any_known = any(
-                job.spec.defragment is planned and job.status.placement is not None for job in jobs
-            )
-        return self.are_any_known
+        self.movable = movable_jobs(self._cluster.jobs, self.movable)
+        return bool(self.movable.keys)
 
     @cached_property
     def there(self) -> Sequence[Victim]:
         """Jobs that may move now, those first that lose least."""
         found: list[Victim] = []
-        for key, job in self._cluster.jobs.items():
-            if job.spec.defragment is not Defragment.PLANNED or job.status.placement is None:
-                continue
-            held = self._cluster.booking_of(key)
+        for key in sorted(self.movable.keys) if self.are_any else ():
+            job, held = self._cluster.jobs[key], self._cluster.booking_of(key)
             if held is None or key in self._busy or key in self._awaited:
                 continue
             answers = self._answers.get(job.metadata.uid or "", NOTHING)

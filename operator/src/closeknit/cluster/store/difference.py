@@ -1,0 +1,31 @@
+"""What differs between two versions of one table of immutable values."""
+
+from collections.abc import Collection, Mapping
+from itertools import chain, compress, repeat
+from operator import is_not
+from typing import Any, Generic, NamedTuple, TypeVar
+
+K = TypeVar("K")
+
+
+class Difference(NamedTuple, Generic[K]):
+    """Keys of a table by what became of them."""
+
+    stored: Collection[K] = ()
+    """With a new value, or new."""
+    gone: Collection[K] = ()
+
+
+def difference(before: Mapping[K, Any], now: Mapping[K, Any]) -> Difference[K]:
+    """The keys whose values are other objects.
+
+    It costs some 50 ns for each value: two versions of one table iterate alike but where keys were added or removed, so
+    that values are compared side by side first.
+    """
+    if now is before:
+        return Difference()
+    aside = compress(now, map(is_not, now.values(), chain(before.values(), repeat(before))))
+    stored = [key for key in aside if before.get(key) is not now[key]]
+    added = sum(key not in before for key in stored)
+    gone = [key for key in before if key not in now] if len(before) + added != len(now) else ()
+    return Difference(stored, gone)
