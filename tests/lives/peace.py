@@ -78,7 +78,7 @@ def _of_waiting(world: World, job: JsonObject) -> Iterator[str]:
     fits = certain >= gpus if gpus % world.size == 0 and not would_delay else False
     if fits and not is_quota_short and not is_name_taken and not is_refused:
         yield f"{name} asks for {gpus} GPUs, {free} are free, and it waits: {reason}: {pending['message']}"
-    if reason in {"InsufficientGPUs", "InsufficientResources"} and fits:
+    if reason in {"InsufficientGPUs", "InsufficientResources"} and fits and not is_name_taken:
         yield f"{name} is told {reason}, and {certain} GPUs are free on whole nodes: {pending['message']}"
     if reason == "WaitingForPreferred":
         yield f"{name} still waits for one machine, and nothing has changed for longer than that: {pending['message']}"
@@ -96,9 +96,10 @@ def _is_told_of_room(job: JsonObject) -> bool:
 
 
 def _cpu(job: JsonObject) -> int:
-    """CPUs that each Pod of a job asks for."""
-    resources = job["spec"]["template"]["spec"]["containers"][0].get("resources") or {}
-    return int(resources.get("requests", {}).get("cpu", 0))
+    """CPUs that each Pod of a job asks for; the fifth of one that a sidecar asks for counts whole."""
+    trainer = job["spec"]["template"]["spec"]["containers"][0]
+    resources = trainer.get("resources") or {}
+    return int(resources.get("requests", {}).get("cpu", 0)) + ("command" in trainer)
 
 
 def _free(world: World, cpu: int) -> tuple[int, int]:
