@@ -99,6 +99,8 @@ class Story:
         """Why nothing is asked of autoscalers, by job."""
         self.sidecar_image = ""
         """With which gangs restart in place."""
+        self.force_deletes = False
+        """Whether Pods on dead nodes are deleted by force."""
         self.answers: dict[str, Answers] = {}
         self.tables = Tables()
         self._memory = Memory()
@@ -130,7 +132,7 @@ class Story:
         served = [ServedKind(WORKLOADS_SERVED)] if self.serves_kueue else []
         refused = self.capacity_refusals.values()
         objects = [*(value for value in decoded if value is not None), *silent, *served, *refused]
-        return build(objects, sidecar_image=self.sidecar_image)
+        return build(objects, sidecar_image=self.sidecar_image, force_deletes=self.force_deletes)
 
     def decide(self, memory: Memory = Memory()) -> Decision:  # noqa: B008 - frozen
         """What would be decided now; by default by somebody who remembers nothing but answers."""
@@ -403,7 +405,7 @@ class StoryApi:
         self._story.written.append(f"patch {part} of Workload {stored['metadata']['name']}")
         return stored
 
-    async def delete(self, resource: Resource, name: str, *, uid: str, namespace: str) -> None:
+    async def delete(self, resource: Resource, name: str, *, uid: str, namespace: str, is_forced: bool = False) -> None:
         """See `Api.delete`. The garbage collector comes at once."""
         story, key = self._story, (KINDS[resource], namespace, name)
         is_pod = key[0] == "Pod"
@@ -413,9 +415,10 @@ class StoryApi:
         there = story.objects.get(key)
         if there is None or there["metadata"]["uid"] != uid:
             return
-        story.written.append(f"delete {key[0]} {name}")
+        story.written.append(f"{'force-delete' if is_forced else 'delete'} {key[0]} {name}")
         if (
             is_pod
+            and not is_forced
             and there["spec"].get("nodeName") in story.dead
             and there["status"]["phase"] in {"Pending", "Running"}
         ):

@@ -17,6 +17,7 @@ _RUNS = r"^[0-9]{1,18}([*][0-9]{1,5})?(,[0-9]{1,18}([*][0-9]{1,5})?)*$"
 MAX_REPLACED = 64  # places of an attempt whose Pod was replaced; the names of further ones would not fit a variable
 MAX_REPLACEMENTS = 999  # of one place
 MAX_AWAITED = 512  # jobs that make room for one: at some 200 bytes each, a fifteenth of what an object holds
+_VERSION = r"^[0-9]{1,3}[.][0-9]{1,3}[.][0-9]{1,3}$"
 _RANGES = r"^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$"
 
 
@@ -334,6 +335,8 @@ class EnvironmentStatus(Wire):
     warnings: Annotated[list[Message], Field(max_length=64)] = []
     """Settings of the user's own that make training slow, wrong or impossible, or that do nothing, each with why and
     what to do."""
+    nccl_version: Annotated[str, StringConstraints(max_length=11, pattern=_VERSION)] | None = None
+    """Version of NCCL in its Pods, for example 2.28.9, as a preflight or NCCL's RAS has told; absent until one has."""
 
 
 class TrainingJobStatus(Wire):

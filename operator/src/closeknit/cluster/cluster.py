@@ -145,6 +145,8 @@ class Cluster:
     for ComputeDomains."""
     sidecar_image: str = ""
     """Image of the sidecar of gangs that restart in place, as the operator is told; empty for none."""
+    force_deletes: bool = False
+    """Whether Pods on dead nodes are deleted by force, as the operator is told."""
     volume_claims: Mapping[ObjectKey, PersistentVolumeClaim] = EMPTY
     volumes: Mapping[str, PersistentVolume] = EMPTY
     storage_classes: Mapping[str, StorageClass] = EMPTY
@@ -161,9 +163,9 @@ class Cluster:
             object.__setattr__(self, "_grown", grown)
 
     @classmethod
-    def empty(cls, sidecar_image: str = "") -> Self:
+    def empty(cls, sidecar_image: str = "", *, force_deletes: bool = False) -> Self:
         """A cluster without objects."""
-        return cls(sidecar_image=sidecar_image)
+        return cls(sidecar_image=sidecar_image, force_deletes=force_deletes)
 
     def after(self, changes: Iterable[ObjectChange]) -> "Cluster":
         """The cluster after these changes, in their order; it shares the rest."""
@@ -532,6 +534,7 @@ class Cluster:
             meek=meek,
             imex_with=_imex_with(tables.all(DEVICE_CLASSES)),
             sidecar_image=self.sidecar_image,
+            force_deletes=self.force_deletes,
             volume_claims=tables.all(VOLUME_CLAIMS),
             volumes=tables.all(VOLUMES),
             storage_classes=tables.all(STORAGE_CLASSES),
@@ -577,8 +580,14 @@ def _imex_with(classes: Mapping[str, DeviceClass]) -> frozenset[Binding]:
     return frozenset({Binding.DRA}) if is_twofold else frozenset(Binding)
 
 
-def build(objects: Iterable[ClusterObject], *, volumes_are_known: bool = True, sidecar_image: str = "") -> Cluster:
+def build(
+    objects: Iterable[ClusterObject],
+    *,
+    volumes_are_known: bool = True,
+    sidecar_image: str = "",
+    force_deletes: bool = False,
+) -> Cluster:
     """The cluster of these objects; of two with one kind and name the later counts. `volumes_are_known` is whether they
     include every claim; otherwise claims are unknown."""
     tables = ObjectTables(volumes_are_known=volumes_are_known)
-    return Cluster(sidecar_image=sidecar_image, _tables=tables).after(map(change, objects))
+    return Cluster(sidecar_image=sidecar_image, force_deletes=force_deletes, _tables=tables).after(map(change, objects))

@@ -72,6 +72,7 @@ async def _run(options: argparse.Namespace) -> None:
             access,
             election,
             sidecar_image=options.sidecar_image,
+            force_deletes=options.force_delete_pods,
             device_taints=DeviceTaints(options.device_taints),
             capacity=CapacityPolicy(options.provisioning_class, options.node_groups, options.placeholder_image),
             rank_info_limit=options.rank_info_limit,
@@ -115,6 +116,12 @@ def _parser() -> argparse.ArgumentParser:
         default="",
         metavar="IMAGE",
         help="image with closeknit-sidecar, by which gangs restart in place; default: none, they restart in new Pods",
+    )
+    parser.add_argument(
+        "--force-delete-pods",
+        action="store_true",
+        help="delete the Pods of jobs by force on a node that is silent and not Ready, once they are deleted and their "
+        "grace period is over; without it they stay until the node is back or gone, and nothing waits for them",
     )
     parser.add_argument(
         "--device-taints",

@@ -70,6 +70,7 @@ class Process:
         election: Election | None = None,
         *,
         sidecar_image: str = "",
+        force_deletes: bool = False,
         device_taints: DeviceTaints = DeviceTaints.NEVER,
         capacity: CapacityPolicy = NOTHING_ASKED,
         rank_info_limit: int = LIMIT,
@@ -79,11 +80,12 @@ class Process:
         on_lost: Callable[[str], None] = end_at_once,
     ) -> None:
         """`access` None: everyone who reaches the address may read the metrics and the map. `sidecar_image` empty: no
-        gang restarts in place. `rank_info_limit`: no closeknit_rank_info while there are more ranks. `certificate`
+        gang restarts in place. `force_deletes`: Pods on dead nodes are deleted by force.
+        `rank_info_limit`: no closeknit_rank_info while there are more ranks. `certificate`
         None: plain HTTP. `on_lost` is called when another replica may lead."""
         self.metrics = Metrics(now)
         api = MeteredApi(api, self.metrics.count_request)
-        self.sight = Sight(api, self.wake, sidecar_image)
+        self.sight = Sight(api, self.wake, sidecar_image, force_deletes=force_deletes)
         self._rank_info_limit = rank_info_limit
         self._device_taints = device_taints
         self._capacity = capacity

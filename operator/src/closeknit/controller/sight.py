@@ -43,12 +43,14 @@ class Sight:
     A job that is `assumed` is shown as given, whatever its stream says, until it is `settled`.
     """
 
-    def __init__(self, api: Api, on_change: Callable[[], None], sidecar_image: str = "") -> None:
+    def __init__(
+        self, api: Api, on_change: Callable[[], None], sidecar_image: str = "", *, force_deletes: bool = False
+    ) -> None:
         self.reflectors: Mapping[Stream, Reflector[ClusterObject]] = {
             kind.stream: self._reflector(api, kind, self._job if kind.stream is Stream.TRAINING_JOBS else kind.decode)
             for kind in KINDS
         }
-        self.cluster = Cluster.empty(sidecar_image)
+        self.cluster = Cluster.empty(sidecar_image, force_deletes=force_deletes)
         """As of the last look."""
         self._ahead: Cluster | None = None
         self._api = api

@@ -107,6 +107,8 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
     pinned: str = ""  # node that a child of ours is made for
     is_stopped: bool = False
     """Whether its kubelet must end it, and keep it with its logs: it may be active for STOPPED_AFTER_S."""
+    is_forced: bool = False
+    """Whether somebody has deleted it by force: what is still there of it is held by finalizers."""
     grace_s: int = DEFAULT_GRACE_S
     """Time for its containers to end."""
     resource_version: str = ""
@@ -391,6 +393,7 @@ def pod(wire: WirePod) -> Pod | Lodger | Placeholder | None:
         resource_version=metadata.resource_version or "",
         created=metadata.creation_timestamp or "",
         deletion_timestamp=metadata.deletion_timestamp,
+        is_forced=metadata.deletion_timestamp is not None and metadata.deletion_grace_period_seconds == 0,
         conditions=tuple(
             sorted(
                 (condition for condition in status.conditions or () if condition.type in KEPT_CONDITIONS),

@@ -466,7 +466,9 @@ class Writes:
                 if not any(owner.is_job(plan.uid) for owner in _owners(there)):
                     return Deleted(action)
                 uid = str(there["metadata"]["uid"])
-            await self._sent("delete", resource, self._api.delete(resource, action.name, uid=uid, namespace=namespace))
+            how = {"is_forced": True} if action.is_forced else {}
+            sent = self._api.delete(resource, action.name, uid=uid, namespace=namespace, **how)
+            await self._sent("delete", resource, sent)
         except NotFound:
             pass
         except ApiError as error:

@@ -246,9 +246,11 @@ def running(
     lacks: Sequence[Degradation | None],
     launch: Launch,
     run: int | None = None,
+    environment: EnvironmentStatus | None = None,
 ) -> TrainingJobStatus:
     """All its Pods run; `lacks` is all that they lack, empty to keep the stored words about that. `launch` counts when
-    they begin to run. `run`: with the Pods that have taken the place of others, in this run."""
+    they begin to run. `run`: with the Pods that have taken the place of others, in this run. `environment`: what is
+    newly known of it."""
     over = sum(1 for share in shares if share.succeeded)
     ended = f", {over} {'has' if over == 1 else 'have'} ended with exit code 0" if over else ""
     message = f"{len(shares) - over} of {count(len(shares), 'Pod')} {'runs' if len(shares) == 1 else 'run'}{ended}"
@@ -258,6 +260,8 @@ def running(
     if placement is not None and run is not None:
         placement = placement.model_copy(update={"swapping": None, "run": run})
     changes: dict[str, Any] = {"placement": placement, "patient_until": None, "queued_since": None}
+    if environment is not None:
+        changes["environment"] = environment
     if not is_true(job.status.conditions, ConditionType.RUNNING):
         changes["attempts"] = runs_again(job.status, launch, now)
         changes["cost"] = at_run(job.status, job.spec.gpus, now)
