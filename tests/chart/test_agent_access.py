@@ -72,6 +72,19 @@ def test_a_namespace_without_the_label_is_told(local_cluster: LocalCluster, helm
     local_cluster.kubectl("delete", "namespace", name, "--wait=false")
 
 
+def test_an_upgrade_changes_no_claim_template(local_cluster: LocalCluster, helm_program: Path) -> None:
+    """The API server lets nothing in one be changed, and each version of the chart has labels of its own."""
+    name = "access-upgrade"
+    local_cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": ADMIN}})
+    for options in ((), ("--set=commonLabels.team=infra",), ()):
+        objects = render(helm_program, CLAIM, *options, namespace=name)
+        (template,) = (each for each in objects if each["kind"] == "ResourceClaimTemplate")
+        local_cluster.kubectl("apply", "--filename=-", stdin=json.dumps(template))
+        named = [claim["resourceClaimTemplateName"] for claim in pod_of(objects)["resourceClaims"]]
+        assert named == [template["metadata"]["name"]]
+    local_cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
 def test_the_claim_looks_at_gpus_that_others_hold(local_cluster: LocalCluster, helm_program: Path) -> None:
     """Under Pod Security's restricted level; somebody holds all of them."""
     name = "access-claim"

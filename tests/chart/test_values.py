@@ -12,7 +12,7 @@ from closeknit.cluster.store.kinds import KINDS
 from closeknit.controller.main import main as operator
 from harness import chart_values
 from harness.build import bring
-from harness.chart import CHART, NAMESPACE, HelmError, helm, render
+from harness.chart import CHART, NAMESPACE, REGISTRY, HelmError, helm, render
 from harness.projects import HELM_3
 
 Object = dict[str, Any]
@@ -94,6 +94,7 @@ def test_each_value_arrives_where_it_is_looked_for(helm_program: Path) -> None:
         (container,) = spec["containers"]
         assert {"name": "HTTPS_PROXY", "value": "http://proxy:3128"} in container["env"]
         assert {"--log-level=debug", "--log-format=json"} < {*container["args"]}
+        assert ("--force-delete-pods" in container["args"]) is (account == "ck-operator")
         assert {"name": "ca", "mountPath": "/etc/ssl/proxy", "readOnly": True} in container["volumeMounts"]
         assert {"name": "ca", "configMap": {"name": "ca"}} in spec["volumes"]
         assert container["imagePullPolicy"] == "Always"
@@ -253,6 +254,30 @@ def test_every_value_is_described_and_has_a_type() -> None:
         assert "type" in at or "enum" in at, value.path
 
 
+def test_no_group_of_values_may_be_missing() -> None:
+    """One that a chart before did not have is missing after `helm upgrade --reuse-values`, and templates read it."""
+    strict = yaml.safe_load((CHART / "files/values.schema.yaml").read_text())
+    groups = {value.path.rpartition(".")[0] for value in chart_values.values()} - {"", "global"}
+    optional = []
+    for group in sorted(groups):
+        *folders, name = group.split(".")
+        at = strict
+        for folder in folders:
+            at = at["properties"][folder]
+            at = strict["definitions"][at["$ref"].rpartition("/")[2]] if "$ref" in at else at
+        if name not in at.get("required", ()):
+            optional.append(group)
+    assert not optional
+
+
+def test_a_list_or_a_map_may_be_null(helm_program: Path) -> None:
+    """What is written where a value's lines are commented out: as good as empty."""
+    empty = [value.path for value in chart_values.values() if value.default in ([], {})]
+    assert {"rbac.planners", "agent.extraEnv", "clusterTopology.levels", "metrics.dashboards.annotations"} <= {*empty}
+    nulls = render(helm_program, *(f"--set={path}=null" for path in empty))
+    assert named(nulls) == named(render(helm_program))
+
+
 def test_names_that_are_suggested_are_names_of_values() -> None:
     """What x-instead says to set begins with a value of ours, and holds no name that is one no more."""
     strict = yaml.safe_load((CHART / "files/values.schema.yaml").read_text())
@@ -351,6 +376,14 @@ def test_helm_3_does_and_says_the_same(helm_program: Path, tmp_path: Path) -> No
             said.append({line for line in str(refusal.value).splitlines() if line.startswith("- ")})
     assert said[:4] == said[4:]
     assert all(said)
+
+
+@pytest.mark.parametrize(("namespace", "is_warned_of"), [("default", True), (NAMESPACE, False)])
+def test_a_release_beside_the_jobs_is_warned_of(helm_program: Path, namespace: str, *, is_warned_of: bool) -> None:
+    """The operator's policy lets no job run in its own namespace."""
+    rehearsal = ("--dry-run=client", f"--namespace={namespace}", REGISTRY)
+    said = helm(helm_program, "install", "closeknit", str(CHART), *rehearsal)
+    assert ("WARNING: no job can run in the namespace default" in said) == is_warned_of
 
 
 def test_a_topology_takes_what_its_kind_takes() -> None:

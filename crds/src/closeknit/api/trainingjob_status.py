@@ -222,7 +222,7 @@ class Pending(Wire):
     since: Timestamp
     """Since when the job waits for this reason."""
     queued_since: Timestamp | None = None
-    """Since when it waits, for this reason and those before it: since it was submitted, resumed or lost its place."""
+    """Since when it waits, for this reason and those before it: since it was submitted or resumed, or has run."""
     nearest: Annotated[list[Message], Field(max_length=16)] = []
     """The nearest changes that would make it fit, each of them checked."""
     estimated_start: Timestamp | None = None
@@ -376,6 +376,9 @@ class TrainingJobStatus(Wire):
     patient_until: Timestamp | None = None
     """Until when the job waits at the latest for the level that it prefers, or for one machine, as it was told; it
     stays until the job runs, whatever it waits for meanwhile."""
+    queued_since: Timestamp | None = None
+    """Since when the job waits, while it holds GPUs by which it has not run yet: where they are taken back, it waits on
+    with this age. Absent where pending says it, and once it runs."""
 
     @property
     def was_booked(self) -> bool:

@@ -25,10 +25,14 @@
 {{- end }}
 {{- if and (not $of.serviceAccount.create) (not $of.serviceAccount.name) }}
 {{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "%s.serviceAccount.create is false, and name is empty: the policies fence an account by its name, and the namespace's default account is everybody's; set %s.serviceAccount.name to the one you have made" $component $component)) }}
+{{- else if eq $of.serviceAccount.name "default" }}
+{{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "%s.serviceAccount.name is default, the account of every Pod in the namespace that names none, and all of them would hold the %s's rights; name another" $component $component)) }}
+{{- else if eq $of.serviceAccount.name "closeknit-test" }}
+{{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "%s.serviceAccount.name is closeknit-test, the account that `helm test` runs with; name another" $component)) }}
 {{- end }}
 {{- end }}
 {{- include "closeknit.rules.labels" (dict "judge" $judge "path" "commonLabels" "labels" $values.commonLabels) }}
-{{- if and $values.agent.enabled (eq (include "closeknit.operator.account" $root) (include "closeknit.agent.account" $root)) }}
+{{- if eq (include "closeknit.operator.account" $root) (include "closeknit.agent.account" $root) }}
 {{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "operator.serviceAccount.name and agent.serviceAccount.name are both %q: every node's agent would hold the operator's rights; give them different accounts" (include "closeknit.agent.account" $root))) }}
 {{- end }}
 {{- with $values.metrics.certificate }}
@@ -54,9 +58,11 @@
 {{- end }}
 {{- $_ := set $seen . true }}
 {{- end }}
-{{- range $index, $viewer := $values.rbac.topologyViewers }}
-{{- if and (eq $viewer.kind "ServiceAccount") (not $viewer.namespace) }}
-{{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "rbac.topologyViewers[%d] is a ServiceAccount without its namespace: add it" $index)) }}
+{{- range $who := list "planners" "topologyViewers" }}
+{{- range $index, $subject := get $values.rbac $who | default list }}
+{{- if and (eq $subject.kind "ServiceAccount") (not $subject.namespace) }}
+{{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "rbac.%s[%d] is a ServiceAccount without its namespace: add it" $who $index)) }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- $levels := dict }}

@@ -19,7 +19,7 @@ from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.launched_gang import Lost
 from closeknit.lifecycle.attempt.leftovers import Leftover, leftovers, stays_from, told
 from closeknit.lifecycle.attempt.own_pods import own_claim
-from closeknit.lifecycle.attempt.remains import remains
+from closeknit.lifecycle.attempt.remains import remains, removals
 from closeknit.lifecycle.attempt.shared_claims import shared_claims
 from closeknit.lifecycle.attempt.subject import seconds_until
 from closeknit.lifecycle.attempt.verification import is_mismatched, verified
@@ -92,9 +92,10 @@ def tend(attempt: Attempt, *, is_fit: bool) -> Plan:
     if (again := in_place.refused(attempt, is_fit=is_fit) or in_place.restarted(attempt)) is not None:
         return again
     left = remains(subject, attempt.booking.attempt - 1)
-    old = (*farewells(subject, attempt.booking), *left.actions)
+    gone = removals(subject, subject.children.outlived(attempt.booking))
+    old = (*farewells(subject, attempt.booking), *gone.actions, *left.actions)
     plan = _complete(attempt, old) if is_gone or attempt.unclaimed else _watch(attempt, old)
-    return plan.woken_at(subject.now, held_up, left.until)
+    return plan.woken_at(subject.now, held_up, left.until, gone.until)
 
 
 def _missed(attempt: Attempt, words: str) -> Plan:
