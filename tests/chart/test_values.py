@@ -379,12 +379,22 @@ def test_helm_3_does_and_says_the_same(helm_program: Path, tmp_path: Path) -> No
     assert all(said)
 
 
-@pytest.mark.parametrize(("namespace", "is_warned_of"), [("default", True), (NAMESPACE, False)])
-def test_a_release_beside_the_jobs_is_warned_of(helm_program: Path, namespace: str, *, is_warned_of: bool) -> None:
-    """The operator's policy lets no job run in its own namespace."""
-    rehearsal = ("--dry-run=client", f"--namespace={namespace}", REGISTRY)
+@pytest.mark.parametrize(
+    ("options", "sentence", "is_said"),
+    [
+        (("--namespace=default",), "WARNING: no job can run in the namespace default", True),
+        ((), "WARNING: no job can run in the namespace default", False),
+        (("--set=operator.deviceTaints=NoSchedule",), "It keeps the DeviceTaintRules of unhealthy GPUs", True),
+        ((), "It keeps the DeviceTaintRules of unhealthy GPUs", False),
+    ],
+)
+def test_the_notes_say_what_an_installation_brings(
+    helm_program: Path, options: tuple[str, ...], sentence: str, *, is_said: bool
+) -> None:
+    """The operator's policy lets no job run in its own namespace; and nobody takes a taint back after an uninstall."""
+    rehearsal = ("--dry-run=client", f"--namespace={NAMESPACE}", REGISTRY, *options)
     said = helm(helm_program, "install", "closeknit", str(CHART), *rehearsal)
-    assert ("WARNING: no job can run in the namespace default" in said) == is_warned_of
+    assert (sentence in said) == is_said
 
 
 def test_a_topology_takes_what_its_kind_takes() -> None:
