@@ -5,6 +5,7 @@
 {{- $judge := .judge }}
 {{- $values := .root.Values }}
 {{- include "closeknit.rules.registry" . }}
+{{- include "closeknit.rules.release" . }}
 {{- range $component := list "operator" "agent" }}
 {{- $of := get $values $component }}
 {{- include "closeknit.rules.resources" (dict "judge" $judge "path" (printf "%s.resources" $component) "resources" ($of.resources | default dict)) }}
@@ -76,6 +77,20 @@
 {{- end }}
 {{- if gt (len ($values.clusterTopology.levels | default list)) 15 }}
 {{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "clusterTopology.levels has %d levels, and a ClusterTopology takes 15: leave out those that join no more than the next inner one" (len $values.clusterTopology.levels))) }}
+{{- end }}
+{{- end }}
+
+{{/* A second release would take the roles and policies of the first, by --take-ownership say: its operator could do nothing
+     then, and an uninstall of the second would take the fences away. What is left of one that is gone is no release. */}}
+{{- define "closeknit.rules.release" -}}
+{{- $release := .root.Release }}
+{{- $binding := lookup "rbac.authorization.k8s.io/v1" "ClusterRoleBinding" "" "closeknit-operator" }}
+{{- with $binding.subjects }}
+{{- $namespace := (first .).namespace }}
+{{- $name := get ($binding.metadata.annotations | default dict) "meta.helm.sh/release-name" | default $release.Name }}
+{{- if and (or (ne $namespace $release.Namespace) (ne $name $release.Name)) (lookup "apps/v1" "Deployment" $namespace "closeknit-operator") }}
+{{- include "closeknit.values.refuse" (dict "judge" $.judge "fault" (printf "closeknit runs in this cluster already, as release %s in namespace %s, and a cluster has one: upgrade that one, or uninstall it first" $name $namespace)) }}
+{{- end }}
 {{- end }}
 {{- end }}
 
