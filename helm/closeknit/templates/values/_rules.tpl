@@ -59,6 +59,11 @@
 {{- end }}
 {{- $_ := set $seen . true }}
 {{- end }}
+{{- range $index, $peer := $values.networkPolicy.metricsFrom }}
+{{- if and $peer.ipBlock (gt (len $peer) 1) }}
+{{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "networkPolicy.metricsFrom[%d] has an ipBlock and a selector: make a peer of each" $index)) }}
+{{- end }}
+{{- end }}
 {{- range $who := list "planners" "topologyViewers" }}
 {{- range $index, $subject := get $values.rbac $who | default list }}
 {{- if and (eq $subject.kind "ServiceAccount") (not $subject.namespace) }}
@@ -240,6 +245,8 @@
 {{- $_ := set $names ($volume.name | default "") true }}
 {{- if lt (len $volume) 2 }}
 {{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "%s.extraVolumes[%d] does not say what it holds: add a configMap, a secret or another source" $component $index)) }}
+{{- else if gt (len $volume) 2 }}
+{{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "%s.extraVolumes[%d] holds %s at once: make a volume of each" $component $index (omit $volume "name" | keys | sortAlpha | join " and "))) }}
 {{- end }}
 {{- end }}
 {{- $paths := dict "/tmp" true "/sys" true "/var/lib/kubelet/pod-resources" true "/etc/closeknit/kubelet-configuration" true "/etc/closeknit/metrics-certificate" true }}
