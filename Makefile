@@ -109,6 +109,10 @@ pictures: control-plane ## Draw the dashboards from a real Prometheus under load
 bench-scale: environment ## One decision and one event on 5,000 and on 40,000 nodes: one JSON line
 	@PYTHONPATH=tests $(RUN) python -m bench.scale
 
+.PHONY: bench-answers
+bench-answers: control-plane ## How soon commands answer at 5,000 nodes, and the map at 1,000: one JSON line
+	@$(HARNESS) bench.answer_times
+
 .PHONY: bench-map map-pictures
 bench-map: environment ## What the web map costs at 1,000 nodes, 200 jobs and 50 open maps: one JSON line
 	@$(HARNESS) bench.map_cost

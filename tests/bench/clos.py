@@ -132,6 +132,10 @@ class Waiting:
         """Nobody stops who runs."""
         return ()
 
+    def resized(self) -> Sequence[tuple[Job, float]]:
+        """Nobody's GPUs change while it runs."""
+        return ()
+
     def wake_s(self, now: float) -> float | None:
         """When the next patience is over."""
         while self._wakes and self._wakes[0] <= now:

@@ -114,6 +114,10 @@ class Waiting:
         """Nobody stops who runs."""
         return ()
 
+    def resized(self) -> Sequence[tuple[Arrival, float]]:
+        """Nobody's GPUs change while it runs."""
+        return ()
+
     def wake_s(self, _now: float) -> None:
         """Nobody asks for less after a while."""
 

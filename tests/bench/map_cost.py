@@ -87,8 +87,8 @@ async def open_maps(cluster: Cluster, streams: int) -> tuple[float, float]:
     return round(used / SECONDS, 4), round((after - before) / 1024, 1)
 
 
-def main(nodes: int = 1000, jobs: int = 200, streams: int = 50) -> None:
-    """Measures, and prints."""
+def measured(nodes: int = 1000, jobs: int = 200, streams: int = 50) -> dict[str, float]:
+    """The figures, by name."""
     cluster = thousand(nodes, jobs)
     first_ms, first = cpu_ms(lambda: scene(cluster, None, NOW, "0", EMPTY_SCENE))
     later = changed(cluster, 1)
@@ -96,10 +96,15 @@ def main(nodes: int = 1000, jobs: int = 200, streams: int = 50) -> None:
     frames_ms, _ = cpu_ms(lambda: frames(first, after, OPEN, NOW))
     first_kb = sum(map(len, frames(None, first, OPEN, NOW))) // 1024
     core, grown_mb = asyncio.run(open_maps(cluster, streams))
-    told = {"nodes": nodes, "jobs": jobs, "first_ms": first_ms, "next_ms": next_ms, "frames_ms": frames_ms}
-    told |= {"first_kb": first_kb, "streams": streams, "streams_core": core, "streams_mb": grown_mb}
-    print(json.dumps(told))
+    told: dict[str, float] = {
+        "nodes": nodes,
+        "jobs": jobs,
+        "first_ms": first_ms,
+        "next_ms": next_ms,
+        "frames_ms": frames_ms,
+    }
+    return told | {"first_kb": first_kb, "streams": streams, "streams_core": core, "streams_mb": grown_mb}
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    print(json.dumps(measured(*map(int, sys.argv[1:]))))

@@ -107,6 +107,10 @@ class Model:
         """Nobody stops who runs."""
         return ()
 
+    def resized(self) -> Sequence[tuple[QueueJob, float]]:
+        """Nobody's GPUs change while it runs."""
+        return ()
+
     def wake_s(self, _now_s: float) -> float | None:
         """When a running job is expected to end, while another waits."""
         return self._wake_s

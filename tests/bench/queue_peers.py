@@ -119,6 +119,10 @@ class Ordered:
         """Nobody stops who runs."""
         return ()
 
+    def resized(self) -> Sequence[tuple[QueueJob, float]]:
+        """Nobody's GPUs change while it runs."""
+        return ()
+
     def wake_s(self, _now_s: float) -> None:
         """Nothing happens by itself."""
 

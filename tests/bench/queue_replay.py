@@ -103,6 +103,10 @@ class Closeknit:
         """Nobody stops who runs."""
         return ()
 
+    def resized(self) -> Sequence[tuple[QueueJob, float]]:
+        """Nobody's GPUs change while it runs."""
+        return ()
+
     def wake_s(self, now_s: float) -> float | None:
         """As the operator's."""
         return self.operated.wake_s(now_s)

@@ -82,6 +82,10 @@ class Torn:
         """Nobody stops who runs."""
         return ()
 
+    def resized(self) -> Sequence[tuple[Job, float]]:
+        """Nobody's GPUs change while it runs."""
+        return ()
+
     def wake_s(self, now_s: float) -> float | None:
         """When somebody's patience is over."""
         return self._operated.wake_s(now_s)

@@ -1,6 +1,7 @@
 """The map in a real browser: the machine's Chromium, found by harness.browser. Without one they are skipped."""
 
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,7 +17,7 @@ from faults.memory_api import MemoryApi
 from faults.store import Store
 from harness.browser import browser
 from harness.map_stage import Stage, eight, thousand
-from scenarios.manifests import training_job
+from scenarios.manifests import cut, mig_slice, node, node_topology, training_job
 from scenarios.story import Story
 
 pytestmark = pytest.mark.browser
@@ -148,6 +149,34 @@ def test_it_asks_for_a_token_and_keeps_it_in_memory_alone(page: Page, story: Sto
         kept = page.evaluate("JSON.stringify([document.cookie, {...localStorage}, {...sessionStorage}, location.href])")
         assert GOOD not in kept + page.content()
         assert json.loads(kept)[0] == ""
+
+
+def test_a_gpu_that_is_cut_is_drawn_as_its_mig_devices(page: Page) -> None:
+    def made() -> Stage:
+        story = Story(node("gpu-1", gpus=None), cut(node_topology("gpu-1", count=1), 0, count=3), mig_slice(count=3))
+        story.add(training_job("small", spec={"gpus": 1, "gpu": {"mig": "1g.18gb"}}))
+        story.settle()
+        return Stage.of(story)
+
+    with ThreadPoolExecutor(1) as thread:
+        stage = thread.submit(made).result()
+    with stage.in_a_thread() as port:
+        opened(page, f"http://localhost:{port}/map/#/node/gpu-1")
+        card = page.locator("[data-node=gpu-1]")
+        expect(card.locator("rect.gpu.part")).to_have_count(3)
+        expect(card.locator("rect.gpu.part.job[data-job='team-b/small']")).to_have_count(1)
+        expect(card.locator(".cross")).to_have_count(0)
+        expect(card).to_have_attribute(
+            "aria-label", re.compile("2 of 3 MIG devices free, team-b/small has a MIG device")
+        )
+        panel = page.locator("#panel")
+        expect(panel.locator("path.gpu.part")).to_have_count(3)
+        expect(panel.get_by_role("row", name="0: 1g.18gb team-b/small 0")).to_have_count(1)
+        expect(panel.get_by_role("row", name="0: 1g.18gb free")).to_have_count(2)
+        assert faults(page) == []
+        opened(page, f"http://localhost:{port}/map/#/job/team-b/small")
+        expect(card.locator("rect.gpu.part.picked")).to_have_count(1)
+        assert faults(page) == []
 
 
 def test_a_thousand_nodes_are_drawn_where_they_are_seen(page: Page) -> None:

@@ -109,9 +109,10 @@ def test_kueue_and_autoscalers_are_reached_only_where_that_is_wanted(helm_progra
             if resource in kinds | asked:
                 rights.setdefault(resource, set()).add(verb)
         (container,) = objects["Deployment closeknit-operator"]["spec"]["template"]["spec"]["containers"]
-        told = {each for each in container["args"] if each.startswith(("--provisioning-class", "--node-groups"))}
-        fence = "ValidatingAdmissionPolicy closeknit-operator-workloads"
-        return rights, told | ({fence} if fence in objects else set())
+        options_of = ("--provisioning-class", "--node-groups", "--placeholder-image")
+        told = {each for each in container["args"] if each.startswith(options_of)}
+        fences = {f"ValidatingAdmissionPolicy closeknit-operator-{each}" for each in ("workloads", "placeholders")}
+        return rights, told | (fences | {"PriorityClass closeknit-placeholder"}) & objects.keys()
 
     reads = {"list", "watch"}
     assert found() == ({}, set())
@@ -125,7 +126,14 @@ def test_kueue_and_autoscalers_are_reached_only_where_that_is_wanted(helm_progra
     assert fenced == {"ValidatingAdmissionPolicy closeknit-operator-workloads"}
     rights, told = found("--set=capacity.enabled=true,capacity.nodeGroups[0].name=a,capacity.nodeGroups[0].gpus=8")
     assert rights == {"provisioningrequests": reads | {"create", "delete"}, "podtemplates": {"create"}}
-    assert told == {"--provisioning-class=Never", '--node-groups=[{"gpus":8,"name":"a"}]'}
+    (image,) = (each for each in told if each.startswith("--placeholder-image="))
+    assert image.endswith("/closeknit/operator:0.1.0")
+    assert told - {image} == {
+        "--provisioning-class=Never",
+        '--node-groups=[{"gpus":8,"name":"a"}]',
+        "PriorityClass closeknit-placeholder",
+        "ValidatingAdmissionPolicy closeknit-operator-placeholders",
+    }
 
 
 def test_of_leases_the_operator_may_list_those_of_kubelets(objects: dict[str, Object]) -> None:

@@ -94,6 +94,7 @@ def test_each_value_arrives_where_it_is_looked_for(helm_program: Path) -> None:
         (container,) = spec["containers"]
         assert {"name": "HTTPS_PROXY", "value": "http://proxy:3128"} in container["env"]
         assert {"--log-level=debug", "--log-format=json"} < {*container["args"]}
+        assert ("--force-delete-pods" in container["args"]) is (account == "ck-operator")
         assert {"name": "ca", "mountPath": "/etc/ssl/proxy", "readOnly": True} in container["volumeMounts"]
         assert {"name": "ca", "configMap": {"name": "ca"}} in spec["volumes"]
         assert container["imagePullPolicy"] == "Always"

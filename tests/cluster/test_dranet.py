@@ -19,6 +19,7 @@ from harness.kubectl import KubectlError
 from harness.machines import device_class, nic_class, nic_device
 from harness.operator_bed import DRA_NODES, ON_DRA, ON_PLUGIN, PLUGIN_NODES, Bed
 
+EXTENDED_RESOURCES_SINCE = (1, 36)  # by DRA (DRAExtendedResource): before, a DeviceClass loses the name of its resource
 Object = dict[str, Any]
 NODES = (*PLUGIN_NODES, *DRA_NODES)
 
@@ -99,12 +100,14 @@ def test_the_scheduler_allocates_the_planned_nics_beside_the_gpus(dranet: Bed, b
 
 
 def test_gpus_of_a_device_plugin_go_with_a_claim_of_nics(dranet: Bed, bed: Bed) -> None:
-    """Unless a DeviceClass stands for the plugin's GPUs, too: then the NICs come as shares of a resource."""
-    bed.submit(**ON_PLUGIN)
-    bed.wait_for_state("Running")
-    assert bed.all("resourceclaims") == []
-    bed.delete("trainingjob", "train")
-    bed.wait_for_nothing()
+    """Unless a DeviceClass stands for the plugin's GPUs, too, which no older Kubernetes keeps: then the NICs come as
+    shares of a resource."""
+    if dranet.cluster.kubernetes >= EXTENDED_RESOURCES_SINCE:
+        bed.submit(**ON_PLUGIN)
+        bed.wait_for_state("Running")
+        assert bed.all("resourceclaims") == []
+        bed.delete("trainingjob", "train")
+        bed.wait_for_nothing()
     plain = device_class()
     del plain["spec"]["extendedResourceName"]
     dranet.cluster.delete("deviceclass", GPU_DRA_DRIVER)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from harness.operator_bed import ON_DRA, ON_PLUGIN, Bed, others
+from harness.projects import kubernetes_version
 
 
 @pytest.mark.parametrize(
@@ -319,6 +320,7 @@ def test_a_ban_on_best_effort_pods_is_none_on_a_gang_to_which_a_limit_range_give
         ),
     ],
 )
+@pytest.mark.skipif(kubernetes_version() < (1, 36), reason="MutatingAdmissionPolicies are v1 from Kubernetes 1.36 on")
 def test_pods_that_a_policy_of_the_site_changes_on_their_way_are_told_as_that(
     bed: Bed, change: str, words: str
 ) -> None:

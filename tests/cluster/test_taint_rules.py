@@ -15,6 +15,13 @@ from harness.chart import render
 from harness.install import start_operator
 from harness.local_cluster import is_running
 from harness.operator_bed import DRA_NODES, USER, Bed
+from harness.programs import NO_TAINT_RULES_BEFORE
+from harness.projects import kubernetes_version
+
+pytestmark = pytest.mark.skipif(
+    kubernetes_version() < NO_TAINT_RULES_BEFORE,
+    reason="no DeviceTaintRules that closeknit reads are served",
+)
 
 ONE: dict[str, Any] = {"gpus": 1, "gpu": {"binding": "DRA"}}
 MANAGED_BY = "app.kubernetes.io/managed-by"

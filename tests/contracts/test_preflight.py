@@ -61,6 +61,10 @@ int ncclAllReduce(const void *from, void *to, size_t count, int type, int op, nc
   usleep(comm->count > 2 ? 100000 : slow && strchr(slow, '0' + local()) ? 60000 : 10000);
   return 0;
 }
+int ncclGetVersion(int *version) {
+  *version = getenv("VERSION") ? atoi(getenv("VERSION")) : 0;
+  return 0;
+}
 const char *ncclGetErrorString(int result) { return result == 2 ? "unhandled system error" : "invalid argument"; }
 """
 CUDA = r"""
@@ -181,6 +185,15 @@ def test_one_node_below_the_prediction_says_so(libraries: Path, tmp_path: Path) 
 def test_slow_gpus_of_a_node_have_names(libraries: Path, tmp_path: Path) -> None:
     found = results(libraries, tmp_path, ranks="2,2", slow=("", "01"))
     assert [(code, said["slow"], said["link"], said["ranks"]) for code, said in found] == [(1, [1], [], [2, 3])] * 2
+
+
+@pytest.mark.parametrize(("number", "expected"), [("22809", "2.28.9"), ("2708", "2.7.8"), ("", None)])
+def test_the_version_is_that_of_the_loaded_library(
+    libraries: Path, tmp_path: Path, number: str, expected: str | None
+) -> None:
+    """nccl.h: X * 10000 + Y * 100 + Z, and X * 1000 before 2.9."""
+    ((_, said),) = results(libraries, tmp_path, ranks="2", VERSION=number)
+    assert said["nccl"] == expected
 
 
 def test_what_nccl_says_is_told(libraries: Path, tmp_path: Path) -> None:

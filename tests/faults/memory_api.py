@@ -181,8 +181,11 @@ class MemoryApi:
         stored = await self._do(call, lambda: self.store.update(resource, call.key, body, subresource="status"))
         return msgspec.convert(stored["metadata"], Head)
 
-    async def delete(self, resource: Resource, name: str, *, uid: str, namespace: str | None = None) -> None:
-        """See `Api.delete`."""
+    async def delete(
+        self, resource: Resource, name: str, *, uid: str, namespace: str | None = None, is_forced: bool = False
+    ) -> None:
+        """See `Api.delete`. In its store all goes at once."""
+        del is_forced
         call = _call("delete", resource, namespace, name)
 
         def delete() -> None:

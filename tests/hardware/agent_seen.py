@@ -8,12 +8,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from closeknit.agent import node_agent
 from closeknit.agent.discovery.topology import discover
 from closeknit.agent.sources.hardware import HardwareSource
 
 PROGRAMS = {"agent": b"closeknit.agent.main", "nvml": b"closeknit.agent.nvml.nvml_worker"}
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-_WROTE = re.compile(r"^(\S+Z) INFO agent\.agent wrote NodeTopology", re.MULTILINE)
+_LOGGER = node_agent.__name__.removeprefix("closeknit.")
+_WROTE = re.compile(rf"^(\S+Z) INFO {re.escape(_LOGGER)} wrote NodeTopology", re.MULTILINE)
 
 
 def processes(cgroup: str) -> dict[str, int]:

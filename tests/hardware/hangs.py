@@ -94,13 +94,13 @@ class Watch:
             for _ in range(ASKS):
                 asked_at = time.monotonic()
                 try:
-                    report = asked(1.0)
+                    answer = asked(1.0)
                 except NoReport as nothing:
                     row["silences"] += nothing.is_silent
                     continue
                 row["answers"] += 1
                 row["slowest_answer_s"] = max(row["slowest_answer_s"], round(time.monotonic() - asked_at, 3))
-                self.witness = self.witness.after(report, time.monotonic())
+                self.witness = self.witness.after(answer.report, time.monotonic())
             found = self._found(behind_for_s)
             row["named_at_end"] = found is not None
             if found is not None and row["named"] is None:

@@ -86,7 +86,7 @@ def main() -> int:
     started = time.monotonic()
     try:
         with LocalCluster() as cluster:
-            _set_up(cluster)
+            port = _set_up(cluster)
             version = json.loads(cluster.kubectl("version", "-o", "json"))["serverVersion"]["gitVersion"]
             console.print(
                 f"[bold]closeknit[/bold] on Kubernetes {version}: {len(NODES)} nodes in 2 racks, ready after "
@@ -98,14 +98,15 @@ def main() -> int:
             console.print("\n[bold]kubectl get trainingjobs[/bold]")
             console.print(cluster.kubectl("get", "trainingjobs"), end="", markup=False)
             if keep:
-                _hold(cluster, console)
+                _hold(cluster, port, console)
     except KeyboardInterrupt:
         pass
     console.print(f"\n{time.monotonic() - started:.1f} s in all; nothing is left behind")
     return 0
 
 
-def _set_up(cluster: LocalCluster) -> None:
+def _set_up(cluster: LocalCluster) -> int:
+    """The port of the operator."""
     nodes = [
         node_object(
             each.name, each.profile, plugin=not each.dra, labels={RACK_LABEL: each.rack}, rdma=8 if each.rdma else 0
@@ -116,11 +117,13 @@ def _set_up(cluster: LocalCluster) -> None:
     install(cluster)
     cluster.apply(*nodes, device_class(), *slices, _topology(), *_held())
     start_agents(cluster, [each.fleet_entry for each in NODES])
-    start_operator(cluster, free_port())
+    port = free_port()
+    start_operator(cluster, port)
     cluster.wait_for(
         lambda: len(cluster.get("nodetopologies")["items"]) == len(NODES), "every agent to have published its node"
     )
     cluster.wait_for(lambda: _all_held(cluster), "the other team's Pods to hold their GPUs")
+    return port
 
 
 def _topology() -> dict[str, Any]:
@@ -236,14 +239,18 @@ def _snapshot(cluster: LocalCluster) -> Cluster:
     return build(cluster_file(file).objects)
 
 
-def _hold(cluster: LocalCluster, console: Console) -> None:
+def _hold(cluster: LocalCluster, port: int, console: Console) -> None:
     console.print(
         f"\nThe cluster stays up until Ctrl-C. In another terminal:\n"
         f"  export KUBECONFIG={cluster.kubeconfig} PATH={cluster.binaries.kubectl.parent}:$PATH\n"
+        "  uv run closeknit status\n"
+        "  uv run closeknit explain too-large\n"
         "  kubectl describe trainingjob too-large\n"
         "  kubectl get nodes -L closeknit.dev/nvlink.islands,closeknit.dev/gpu.product\n"
         "  kubectl explain trainingjob.spec.topology\n"
-        f"Logs: {cluster.directory}/logs",
+        f"The map of racks, nodes and GPUs: http://127.0.0.1:{port}/map/\n"
+        "Its nodes are simulated and run nothing: Pods have no logs.\n"
+        f"Logs of the programs: {cluster.directory}/logs",
         markup=False,
     )
     signal.pause()

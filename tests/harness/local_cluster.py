@@ -71,7 +71,8 @@ class LocalCluster:
         self.kubernetes = kubernetes_version()
         has_taint_rules = self.kubernetes >= programs.TAINT_RULES_SINCE
         self.taint_rule_api = f"resource.k8s.io/{'v1' if has_taint_rules else 'v1beta2'}"
-        self._features = programs.TAINT_RULES if taint_rules and not has_taint_rules else ()
+        can_have_them = programs.NO_TAINT_RULES_BEFORE <= self.kubernetes < programs.TAINT_RULES_SINCE
+        self._features = programs.TAINT_RULES if taint_rules and can_have_them else ()
 
     def __enter__(self) -> Self:
         self.binaries = ensure_built()

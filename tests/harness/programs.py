@@ -109,6 +109,7 @@ def etcd(binaries: Binaries) -> list[str]:
 TAINT_RULES = ("--feature-gates=DRADeviceTaintRules=true",)
 SERVED_RULES = ("--runtime-config=resource.k8s.io/v1beta2=true",)  # beta of 1.36, where it is off
 TAINT_RULES_SINCE = (1, 37)  # the Kubernetes that serves DeviceTaintRules by itself, as v1
+NO_TAINT_RULES_BEFORE = (1, 36)  # 1.35 serves v1alpha3 alone, and 1.34 does not know the gate
 
 
 def kube_apiserver(binaries: Binaries, port: int, *, with_nodes: bool) -> list[str]:

@@ -13,8 +13,9 @@ from typing import Any, cast
 
 import msgspec
 
-from closeknit.api.names import TRAINING_JOB, JobKey
+from closeknit.api.names import PLACEHOLDER_PRIORITY, PLACEHOLDER_PRIORITY_CLASS, TRAINING_JOB, JobKey
 from closeknit.api.trainingjob_status import TrainingJobStatus
+from closeknit.cluster.capacity.placeholder import CapacityRefusal
 from closeknit.cluster.cluster import WORKLOADS_SERVED, Cluster, build
 from closeknit.cluster.kueue.flavors import ServedKind
 from closeknit.cluster.objects.quota import Quota
@@ -27,6 +28,7 @@ from closeknit.controller.writes.writes import Writes
 from closeknit.kube.api import Api, JsonObject, ListPage, Resource
 from closeknit.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, error_from_status
 from closeknit.kube.head import Head
+from closeknit.lifecycle.capacity.capacity_news import CapacityNews, CapacityPolicy, capacity_news
 from closeknit.lifecycle.kueue.workload_news import WorkloadNews, workload_news
 from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.lifecycle.writes.answers import NOTHING, Answers, after
@@ -93,8 +95,12 @@ class Story:
         """Of every namespace."""
         self.serves_kueue = False
         """Whether the API server has Kueue's kinds."""
+        self.capacity_refusals: dict[JobKey, CapacityRefusal] = {}
+        """Why nothing is asked of autoscalers, by job."""
         self.sidecar_image = ""
         """With which gangs restart in place."""
+        self.force_deletes = False
+        """Whether Pods on dead nodes are deleted by force."""
         self.answers: dict[str, Answers] = {}
         self.tables = Tables()
         self._memory = Memory()
@@ -124,8 +130,9 @@ class Story:
         decoded = (from_document(manifest) for manifest in self.objects.values())
         silent = (Silence(node, quiet) for node, quiet in self.silent.items())
         served = [ServedKind(WORKLOADS_SERVED)] if self.serves_kueue else []
-        objects = [*(value for value in decoded if value is not None), *silent, *served]
-        return build(objects, sidecar_image=self.sidecar_image)
+        refused = self.capacity_refusals.values()
+        objects = [*(value for value in decoded if value is not None), *silent, *served, *refused]
+        return build(objects, sidecar_image=self.sidecar_image, force_deletes=self.force_deletes)
 
     def decide(self, memory: Memory = Memory()) -> Decision:  # noqa: B008 - frozen
         """What would be decided now; by default by somebody who remembers nothing but answers."""
@@ -151,6 +158,15 @@ class Story:
             for plan in plans:
                 self.write(plan)
         raise AssertionError(f"still writing: {self.written[-6:]}")
+
+    def ask(self, policy: CapacityPolicy) -> CapacityNews:
+        """What is asked of autoscalers now, and taken back, as the operator writes it."""
+        news = capacity_news(self.cluster.at(self.now), self.tables, policy, self.now)
+        refused = _LOOP.run_until_complete(self._writes.ask(news))
+        self.capacity_refusals.update({each.job: each for each in (*news.refused, *refused)})
+        for job in news.forgotten:
+            del self.capacity_refusals[job]
+        return news
 
     def write_once(self) -> None:
         """What is to be written now, each Plan once, whatever comes of it."""
@@ -326,6 +342,8 @@ class StoryApi:
         if dry_run:
             return body
         story.written.append(f"create {kind} {name}")
+        if body.get("spec", {}).get("priorityClassName") == PLACEHOLDER_PRIORITY_CLASS:
+            body = {**body, "spec": {**body["spec"], "priority": PLACEHOLDER_PRIORITY}}
         made = {**body, "metadata": {**body["metadata"], "creationTimestamp": timestamp(story.now)}}
         return story.add({**made, "status": {"phase": "Pending"}} if kind == "Pod" else made)
 
@@ -387,7 +405,7 @@ class StoryApi:
         self._story.written.append(f"patch {part} of Workload {stored['metadata']['name']}")
         return stored
 
-    async def delete(self, resource: Resource, name: str, *, uid: str, namespace: str) -> None:
+    async def delete(self, resource: Resource, name: str, *, uid: str, namespace: str, is_forced: bool = False) -> None:
         """See `Api.delete`. The garbage collector comes at once."""
         story, key = self._story, (KINDS[resource], namespace, name)
         is_pod = key[0] == "Pod"
@@ -397,9 +415,10 @@ class StoryApi:
         there = story.objects.get(key)
         if there is None or there["metadata"]["uid"] != uid:
             return
-        story.written.append(f"delete {key[0]} {name}")
+        story.written.append(f"{'force-delete' if is_forced else 'delete'} {key[0]} {name}")
         if (
             is_pod
+            and not is_forced
             and there["spec"].get("nodeName") in story.dead
             and there["status"]["phase"] in {"Pending", "Running"}
         ):

@@ -22,6 +22,7 @@ from harness.node import namespaces
 from harness.node.site import API_ADDRESS, DNS_ADDRESS, GATEWAY, NODES_AT_MOST, node_address, pod_network
 
 MAX_REQUEST_BYTES = 4096
+ETHERNET_ADDRESS = "02:00:00:00:00:01"  # locally administered
 
 
 class Switch:
@@ -38,7 +39,9 @@ class Switch:
             "link set lo up",
             f"address add {API_ADDRESS}/32 dev lo",
             f"address add {DNS_ADDRESS}/32 dev lo",  # whoever serves it is started in here
-            "link add switch type bridge",
+            # With an address of its own: else it takes the lowest of its ports, another one whenever a node joins, and
+            # the nodes that are there lose the API server until they ask for it again, for a minute at worst.
+            f"link add switch address {ETHERNET_ADDRESS} type bridge",
             f"address add {GATEWAY}/24 dev switch",
             "link set switch up",
             *routes,

@@ -14,12 +14,12 @@ from closeknit.cli.main import _ORDER, app
 EXAMPLES = Path(__file__).parents[3] / "examples"
 PLAN = ["plan", "-f", "tensor-4.yaml", "--cluster", "cluster.yaml", "-o", "json"]
 
-# A program is to be asked who we are, which is the library's work.
+# A provider is to be asked who we are, which is the library's work.
 KUBECONFIG = """
 current-context: a
 contexts: [{name: a, context: {cluster: c, user: u}}]
 clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
-users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: "false"}}}]
+users: [{name: u, user: {auth-provider: {name: oidc, config: {}}}}]
 """
 
 # What an installation starts, with a finder that is called for every import, and a list of them all at the end.
@@ -100,11 +100,18 @@ def test_an_installation_without_its_extra_names_that(
     assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", words)
 
 
+SAID = '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"t"}}'
+BY_PROGRAM = f"{{exec: {{apiVersion: client.authentication.k8s.io/v1, command: echo, args: ['{SAID}']}}}}"
+
+
+@pytest.mark.parametrize("user", ["{token: t}", BY_PROGRAM], ids=["token", "program"])
 @pytest.mark.parametrize("arguments", [["explain", "a"], ["jobs"]], ids=" ".join)
-def test_what_a_person_asks_again_and_again_waits_for_no_models(arguments: list[str], tmp_path: Path) -> None:
+def test_what_a_person_asks_again_and_again_waits_for_no_models(
+    arguments: list[str], user: str, tmp_path: Path
+) -> None:
     """0.35 s of a core where it took 2: 370 modules today. The cluster is not there; all that asks it is imported."""
     file = tmp_path / "kubeconfig"
-    file.write_text(KUBECONFIG.partition("users:")[0] + "users: [{name: u, user: {token: t}}]")
+    file.write_text(KUBECONFIG.partition("users:")[0] + f"users: [{{name: u, user: {user}}}]")
     ended = started(*arguments, "--kubeconfig", str(file), is_counted=True)
     words, names = ended.stderr.splitlines()
     assert words.startswith("closeknit: cannot ask the cluster: ")

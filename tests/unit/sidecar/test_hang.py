@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeknit.sidecar.hang import BEHIND_FOR_S, SILENT_FOR_S, STILL_FOR_S, Hang, Witness, hang
-from closeknit.sidecar.ras import Communicator, NoReport, RankId, Report, asked, parsed
+from closeknit.sidecar.ras import Communicator, NoReport, RankId, RasAnswer, Report, asked, parsed
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "ras"
 
@@ -19,7 +19,7 @@ def answers(name: str) -> list[tuple[float, Report]]:
     """(second, report) of the recorded answers in JSON."""
     recorded = json.loads((RECORDED / name).read_text())
     read = ((entry["at"], parsed(entry["text"])) for entry in recorded if entry.get("text", "").startswith("{"))
-    return [(at_s, report) for at_s, report in read if report is not None]
+    return [(at_s, answer.report) for at_s, answer in read if answer is not None]
 
 
 def rank(number: int, host: str = "10.0.0.1") -> RankId:
@@ -140,9 +140,21 @@ def test_nothing_is_said_before_the_first_collective() -> None:
     assert hang(watched(*seen), 900.0) is None
 
 
+def test_an_nccl_that_has_no_json_tells_its_version_and_no_counts() -> None:
+    """To 2.28.3: ERROR: Unknown command SET FORMAT json, and then the report in words (ras/client_support.cc)."""
+    text = b"NCCL version 2.24.3+cuda12.4 compiled with CUDA 12.4\n\nCUDA runtime version 12040\n"
+    said = [b"SERVER PROTOCOL 2\n", b"OK\n", b"ERROR: Unknown command SET FORMAT json\n", text]
+    with _server(said) as (address, _):
+        assert asked(2.0, address) == RasAnswer((), "2.24.3", is_in_words=True)
+    recorded = json.loads((RECORDED / "2-ranks-nccl-2.28.9-second.json").read_text())
+    texts = [entry["text"] for entry in recorded if entry.get("text", "").lstrip().startswith("NCCL version")]
+    assert len(texts) > 0
+    assert {parsed(text) for text in texts} == {RasAnswer((), "2.28.9", is_in_words=True)}
+
+
 @given(st.text() | st.from_regex(r'\{"communicators": .*\}', fullmatch=True))
 def test_no_answer_is_an_error(text: str) -> None:
-    assert parsed(text) is None or isinstance(parsed(text), tuple)
+    assert parsed(text) is None or isinstance(parsed(text), RasAnswer)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +176,8 @@ def test_a_gang_whose_ranks_all_answer_with_equal_counts_never_hangs(steps: list
 def test_the_protocol_is_spoken_and_a_silent_process_is_told_from_none() -> None:
     text = json.loads((RECORDED / "2-ranks-nccl-2.28.9.json").read_text())[0]["text"]
     with _server([b"SERVER PROTOCOL 2\n", b"OK\n", b"OK\n", text.encode()]) as (address, heard):
-        assert [each.size for each in asked(2.0, address)] == [2]
+        answer = asked(2.0, address)
+        assert ([each.size for each in answer.report], answer.nccl_version) == ([2], "2.28.9")
     assert heard == [b"CLIENT PROTOCOL 2\n", b"TIMEOUT 2\n", b"SET FORMAT json\n", b"VERBOSE STATUS\n"]
     with _server([]) as (address, _), pytest.raises(NoReport) as silent:
         asked(0.2, address)

@@ -405,6 +405,9 @@ class Ras:
     def __init__(self) -> None:
         self.counts: list[int | None] = [0, 0]
         """Collectives called by each rank; None for one that does not answer."""
+        self.version: Any = "2.28.9"
+        self.is_old = False
+        """Whether it has no JSON."""
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
         threading.Thread(target=self._serve, daemon=True).start()
@@ -421,6 +424,8 @@ class Ras:
                     client.sendall(self._report())
 
     def _report(self) -> bytes:
+        if self.is_old:
+            return f"NCCL version {self.version} compiled with CUDA 12.4\n".encode()
         names = [{"rank": rank, "host": "127.0.0.1", "pid": 100 + rank, "cuda_dev": rank} for rank in (0, 1)]
         known = [
             {**name, "collective_counts": {"AllReduce": count}}
@@ -429,7 +434,7 @@ class Ras:
         ]
         missing = [name for name, count in zip(names, self.counts, strict=True) if count is None]
         world = {"hash": "0x1", "size": 2, "ranks": known, "missing_ranks": missing}
-        return json.dumps({"communicators": [world]}).encode()
+        return json.dumps({"nccl_version": self.version, "communicators": [world]}).encode()
 
     def close(self) -> None:
         self._listening.close()
@@ -480,7 +485,7 @@ def test_a_hang_is_told_once_and_so_is_its_end(lone: Pod, ras: Ras) -> None:
     assert lone.runs_on, "it was told"
     ras.counts = [ras.counts[0], ras.counts[0]]
     train(ras, 1.5)
-    assert told(lone) == {"run": 0, "hang": None}
+    assert told(lone) == {"run": 0, "hang": None, "nccl": "2.28.9"}
     train(ras, 1.0)
     assert lone.runs_on
 
@@ -511,6 +516,34 @@ def test_a_gang_that_hangs_begins_again_where_the_job_wants_it(tmp_path: Path, r
     assert "hang" not in gang[1].message, "who knows it says it"
     for pod in gang:
         pod.kill()
+
+
+@pytest.mark.parametrize("version", ["2.28.9", "2.30.7+cuda13.0", 7, "../../etc/passwd", "2." + "9" * 5000])
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_the_version_of_nccl_is_told_once_where_the_operator_waits_for_it(
+    tmp_path: Path, ras: Ras, is_awaited: bool, version: Any
+) -> None:
+    ras.version = version
+    more: dict[str, Any] = {"nccl": True} if is_awaited else {}
+    pod = Pod(tmp_path / "0", 0, 1, free_port(), ras=True, **more)
+    pod.ras_port = ras.port
+    pod.start()
+    try:
+        assert pod.run == 0
+        is_one = str(version)[:2] == "2." and len(str(version)) < 99
+        if is_awaited and is_one:
+            assert told(pod) == {"run": 0, "hang": None, "nccl": version.partition("+")[0]}
+        time.sleep(0.7)  # three looks
+        assert pod.runs_on
+    finally:
+        pod.kill()
+
+
+def test_an_nccl_by_which_no_hang_is_seen_is_told_though_no_word_waits_for_it(lone: Pod, ras: Ras) -> None:
+    ras.is_old, ras.version = True, "2.24.3+cuda12.4"
+    assert told(lone) == {"run": 0, "hang": None, "nccl": "2.24.3"}
+    time.sleep(0.7)
+    assert lone.runs_on
 
 
 def test_a_trainer_that_no_longer_touches_its_file_has_stalled(tmp_path: Path) -> None:

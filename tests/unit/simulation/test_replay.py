@@ -42,6 +42,10 @@ class FirstFit:
     def stopped(self) -> Sequence[Job]:
         return ()
 
+    def resized(self) -> Sequence[tuple[Job, float]]:
+        """Nobody's GPUs change while it runs."""
+        return ()
+
     def wake_s(self, _now_s: float) -> float | None:
         if self._patience_s is None or not self.waiting:
             return None

@@ -20,7 +20,16 @@ from closeknit.webmap.queue_edits import edits
 from closeknit.webmap.scene import EMPTY_SCENE, Scene, scene
 from harness.map_stage import eight, machine, thousand
 from scenarios.clusters import wanted
-from scenarios.manifests import booked, cluster_topology, node, node_topology, pod, training_job
+from scenarios.manifests import (
+    booked,
+    cluster_topology,
+    cut,
+    mig_slice,
+    node,
+    node_topology,
+    pod,
+    training_job,
+)
 from scenarios.stories import end_trainer, two_plugin_nodes
 from scenarios.story import NOW, Story, dra_node
 
@@ -319,3 +328,22 @@ def test_machines_that_are_drawn_otherwise_are_of_another_kind(change: Any) -> N
     kinds = {name: row["machine"] for name, row in told["nodes"].items()}
     assert kinds["n1"] == kinds["n3"] != kinds["n2"]
     assert told["machines"][kinds["n1"]] != told["machines"][kinds["n2"]]
+
+
+def test_a_gpu_that_is_cut_shows_its_mig_devices_and_whose_they_are() -> None:
+    """To a reader who may not list a job, a device is held by somebody."""
+    one, other = ({"gpus": 1, "gpu": {"mig": "1g.18gb"}} for _ in range(2))
+    story = Story(
+        node("gpu-1", gpus=None),
+        cut(node_topology("gpu-1", count=2), 0, count=3),
+        mig_slice("gpu-1", count=3),
+        training_job("one", spec=one),
+        training_job("two", namespace="team-a", spec=other),
+    )
+    story.settle()
+    found = whole(drawn(story))["nodes"]["gpu-1"]["mig"]
+    assert [(gpu, profile) for gpu, profile, *_ in found] == [(0, "1g.18gb")] * 3
+    assert sorted(who for _, _, who, _ in found) == ["", "team-a/two", "team-b/one"]
+    seen = whole(drawn(story), SEES_B)["nodes"]["gpu-1"]["mig"]
+    assert sorted(who for _, _, who, _ in seen) == ["", "?", "team-b/one"]
+    assert "team-a" not in json.dumps(whole(drawn(story), SEES_B))

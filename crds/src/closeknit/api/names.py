@@ -34,8 +34,15 @@ LEMON_CLEARED_ANNOTATION = f"{GROUP}/lemon-cleared"
 # On namespaces, by an administrator: the chart's admission policy takes any template there.
 UNRESTRICTED_TEMPLATES_LABEL = f"{GROUP}/unrestricted-templates"
 
-# On a TrainingJob, by its author: the class of ProvisioningRequest by which it asks for nodes, or Never.
+# On a TrainingJob, by its author: the class of ProvisioningRequest by which it asks for nodes; or PlaceholderPods, or
+# Never.
 PROVISIONING_CLASS_ANNOTATION = f"{GROUP}/provisioning-class"
+PLACEHOLDER_PODS = "PlaceholderPods"  # the class for autoscalers that read pending Pods alone, as Karpenter
+# On a placeholder Pod: name of the TrainingJob that waits for its node. It is no child, and holds nothing of the job.
+PLACEHOLDER_LABEL = f"{GROUP}/placeholder"
+# Its PriorityClass, of the chart. For a Pod below -10 cluster-autoscaler adds nothing
+# (--expendable-pods-priority-cutoff).
+PLACEHOLDER_PRIORITY_CLASS, PLACEHOLDER_PRIORITY = "closeknit-placeholder", -10
 
 # What others own and closeknit reads.
 GPU_RESOURCE = "nvidia.com/gpu"  # NVIDIA's device plugin

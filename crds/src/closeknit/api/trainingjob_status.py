@@ -17,6 +17,7 @@ _RUNS = r"^[0-9]{1,18}([*][0-9]{1,5})?(,[0-9]{1,18}([*][0-9]{1,5})?)*$"
 MAX_REPLACED = 64  # places of an attempt whose Pod was replaced; the names of further ones would not fit a variable
 MAX_REPLACEMENTS = 999  # of one place
 MAX_AWAITED = 512  # jobs that make room for one: at some 200 bytes each, a fifteenth of what an object holds
+_VERSION = r"^[0-9]{1,3}[.][0-9]{1,3}[.][0-9]{1,3}$"
 _RANGES = r"^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$"
 
 
@@ -221,7 +222,7 @@ class Pending(Wire):
     since: Timestamp
     """Since when the job waits for this reason."""
     queued_since: Timestamp | None = None
-    """Since when it waits, for this reason and those before it: since it was submitted, resumed or lost its place."""
+    """Since when it waits, for this reason and those before it: since it was submitted or resumed, or has run."""
     nearest: Annotated[list[Message], Field(max_length=16)] = []
     """The nearest changes that would make it fit, each of them checked."""
     estimated_start: Timestamp | None = None
@@ -334,6 +335,8 @@ class EnvironmentStatus(Wire):
     warnings: Annotated[list[Message], Field(max_length=64)] = []
     """Settings of the user's own that make training slow, wrong or impossible, or that do nothing, each with why and
     what to do."""
+    nccl_version: Annotated[str, StringConstraints(max_length=11, pattern=_VERSION)] | None = None
+    """Version of NCCL in its Pods, for example 2.28.9, as a preflight or NCCL's RAS has told; absent until one has."""
 
 
 class TrainingJobStatus(Wire):
@@ -373,6 +376,9 @@ class TrainingJobStatus(Wire):
     patient_until: Timestamp | None = None
     """Until when the job waits at the latest for the level that it prefers, or for one machine, as it was told; it
     stays until the job runs, whatever it waits for meanwhile."""
+    queued_since: Timestamp | None = None
+    """Since when the job waits, while it holds GPUs by which it has not run yet: where they are taken back, it waits on
+    with this age. Absent where pending says it, and once it runs."""
 
     @property
     def was_booked(self) -> bool:

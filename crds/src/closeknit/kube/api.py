@@ -171,6 +171,9 @@ class Api(Protocol):
         """
         ...
 
-    async def delete(self, resource: Resource, name: str, *, uid: str, namespace: str | None = None) -> None:
-        """Asks for the deletion of the object that has this uid. Gone already, or its name reused, is success."""
+    async def delete(
+        self, resource: Resource, name: str, *, uid: str, namespace: str | None = None, is_forced: bool = False
+    ) -> None:
+        """Asks for the deletion of the object that has this uid. Gone already, or its name reused, is success.
+        `is_forced`: without a grace period, so that a Pod goes before its kubelet has said that it has ended."""
         ...

@@ -1,3 +1,14 @@
+{{/* What a placeholder Pod has after the name of its job, as closeknit.cluster.capacity.placeholder makes it. */}}
+{{- define "closeknit.placeholder.suffix" -}}
+^-placeholder-[0-9a-f]{8}-[0-9]{1,4}-of-[0-9]{1,4}$
+{{- end }}
+
+{{/* Whether a request makes a placeholder Pod. */}}
+{{- define "closeknit.placeholder.made" -}}
+request.operation == 'CREATE' && request.resource.resource == 'pods' && request.?subResource.orValue('') == '' &&
+'closeknit.dev/placeholder' in object.metadata.?labels.orValue({})
+{{- end }}
+
 {{/*
 What the operator may make and delete, as the variables and validations of a policy: children of TrainingJobs. What a
 template may have, a Pod may have: the lists of _admitted.tpl, and what launch and the API server's defaults add to them.
@@ -75,8 +86,9 @@ validations:
     message: the operator deletes only Pods and Services that a TrainingJob owns and that have the name of its child
     expression: >-
       variables.isNew || variables.jobs.exists(o, variables.it.metadata.name.startsWith(o.name) &&
-      variables.it.metadata.name.substring(size(o.name)).matches(variables.isService ? '^-a[0-9]+$' :
-      '^-a[0-9]+-(worker|ps)-[0-9]{5}(-r[0-9]{1,3})?$'))
+      (variables.it.metadata.name.substring(size(o.name)).matches(variables.isService ? '^-a[0-9]+$' :
+      '^-a[0-9]+-(worker|ps)-[0-9]{5}(-r[0-9]{1,3})?$') || (!variables.isService &&
+      variables.it.metadata.name.substring(size(o.name)).matches('{{ include "closeknit.placeholder.suffix" . }}'))))
   - reason: Forbidden
     message: the operator's Services are headless, select the Pods of their attempt, and have nothing else
     expression: >-

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from closeknit.sidecar.hang import BEHIND_FOR_S, Hang, Witness, hang
-from closeknit.sidecar.ras import NoReport, Report, asked
+from closeknit.sidecar.ras import NoReport, RasAnswer, asked
 
 TICK_S = 5.0
 ASKS = 4  # a tick: chance decides which process of the Pod answers, and a stopped one does not
@@ -20,13 +20,17 @@ _TOLD_RANKS = 8
 class Ears:
     """What RAS has told in one run. `listen` begins to ask; it needs NCCL in this Pod, and says nothing without."""
 
-    def __init__(self, behind_for_s: float = BEHIND_FOR_S, ask: Callable[[float], Report] = asked) -> None:
+    def __init__(self, behind_for_s: float = BEHIND_FOR_S, ask: Callable[[float], RasAnswer] = asked) -> None:
         self._behind_for_s, self._ask = behind_for_s, ask
         self._witness = Witness()
         self.found: Hang | None = None
         """Who holds the gang up now."""
         self.is_moving = False
         """Whether collectives were called between two looks, and nothing has been found since."""
+        self.nccl_version: str | None = None
+        """Version of the trainer's NCCL, as far as it has told."""
+        self.hears_counts = True
+        """Whether the last answer was one that hangs can be seen by; True before the first."""
 
     @property
     def last_progress_s(self) -> float | None:
@@ -47,12 +51,14 @@ class Ears:
         witness = self._witness
         for _ in range(ASKS):
             try:
-                report = self._ask(_ANSWERS_WITHIN_S)
+                answer = self._ask(_ANSWERS_WITHIN_S)
             except NoReport as nothing:
                 if not nothing.is_silent:
                     break  # nothing listens here: not NCCL, or not yet
                 continue
-            witness = witness.after(report, time.monotonic())
+            witness = witness.after(answer.report, time.monotonic())
+            self.nccl_version = answer.nccl_version or self.nccl_version
+            self.hears_counts = not answer.is_in_words
         before, self._witness = self._witness, witness
         self.found = hang(witness, time.monotonic(), self._behind_for_s)
         has_risen = before.rose_at_s is not None and witness.rose_at_s != before.rose_at_s

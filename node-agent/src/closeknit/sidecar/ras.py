@@ -1,7 +1,8 @@
 """NCCL's RAS as a witness: the protocol of its client, and its report as values.
 
-RAS runs in every process that uses NCCL 2.24 or newer; it answers in JSON from 2.28 on. The protocol is that of
+RAS runs in every process that uses NCCL 2.24 or newer; it answers in JSON from 2.28.7 on. The protocol is that of
 `client.cc` in NCCL's sources: lines of text over TCP. One answer tells of all ranks that the answering process knows.
+An older NCCL takes `SET FORMAT` for an unknown command and answers in words, of which its version alone is read.
 """
 
 import json
@@ -16,6 +17,9 @@ PORT = 28028  # NCCL's default (NCCL_RAS_ADDR), on localhost: the network namesp
 MAX_REPORT_BYTES = 16 << 20
 _MAX_LINE_BYTES = 256
 _HELLO = (b"CLIENT PROTOCOL 2\n", b"TIMEOUT 2\n", b"SET FORMAT json\n")
+_VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}(?![0-9.])")  # of NCCL; a build may add words to it
+_IN_WORDS = re.compile(rf"^NCCL version ({_VERSION.pattern})", re.MULTILINE)
+_HEAD = 4096  # characters of an answer in words that may have it: it is among the first lines
 # In missing_ranks NCCL 2.28.9 leaves out the comma before "status": a value, the end of its line, and then a key.
 _NO_COMMA = re.compile(r'([\d"}\]el])([ \t]*\r?\n\s*"[^"\n]*"\s*:)')
 
@@ -48,15 +52,33 @@ class Communicator:
 Report = tuple[Communicator, ...]
 
 
-def parsed(text: str) -> Report | None:
-    """The report in an answer; None for anything else. A comma that NCCL leaves out is put in."""
+@dataclass(frozen=True, slots=True)
+class RasAnswer:
+    """What one process has said."""
+
+    report: Report
+    nccl_version: str | None = None
+    """Version of NCCL in it, for example 2.28.9; None where it is not told."""
+    is_in_words: bool = False
+    """Whether it has no counts that can be read."""
+
+
+def parsed(text: str) -> RasAnswer | None:
+    """The answer in a text; None for anything else. A comma that NCCL leaves out is put in."""
     for each in (text, _NO_COMMA.sub(r"\1,\2", text)):
         try:
             document = json.loads(each)
-            return tuple(_communicator(entry) for entry in document["communicators"])
+            report = tuple(_communicator(entry) for entry in document["communicators"])
+            return RasAnswer(report, _version(document.get("nccl_version")))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             continue
-    return None
+    found = _IN_WORDS.search(text[:_HEAD])
+    return None if found is None else RasAnswer((), found[1], is_in_words=True)
+
+
+def _version(told: object) -> str | None:
+    found = _VERSION.match(told) if isinstance(told, str) else None
+    return None if found is None else found[0]
 
 
 def _communicator(entry: Mapping[str, Any]) -> Communicator:
@@ -84,7 +106,7 @@ class NoReport(Exception):  # noqa: N818 - a fact, and mostly no error
         self.is_silent = is_silent
 
 
-def asked(timeout_s: float, address: tuple[str, int] = ("127.0.0.1", PORT)) -> Report:
+def asked(timeout_s: float, address: tuple[str, int] = ("127.0.0.1", PORT)) -> RasAnswer:
     """One answer. All processes of a Pod share the port, so chance decides which one answers. Raises NoReport."""
     is_connected = False
     try:
@@ -98,7 +120,7 @@ def asked(timeout_s: float, address: tuple[str, int] = ("127.0.0.1", PORT)) -> R
             text = answers.read(MAX_REPORT_BYTES + 1)
     except OSError:  # time-outs are among them
         raise NoReport(is_silent=is_connected) from None
-    report = parsed(text.decode(errors="replace")) if len(text) <= MAX_REPORT_BYTES else None
-    if report is None:
+    answer = parsed(text.decode(errors="replace")) if len(text) <= MAX_REPORT_BYTES else None
+    if answer is None:
         raise NoReport(is_silent=False)
-    return report
+    return answer

@@ -91,7 +91,7 @@ class Watch(Participant):
             self._tell(words(news, self._position, settings.index))
         elif news is None and told is not None and ("stalled" in told or (ears is not None and ears.is_moving)):
             self._tell(None)
-        elif self._is_first_step():
+        elif self._is_first_step() or self._is_first_of_nccl():
             self._say(told)
 
     def _is_first_step(self) -> bool:
@@ -104,6 +104,14 @@ class Watch(Participant):
         if at is not None:
             folder.keep_first_step(run, at)
         return at is not None
+
+    def _is_first_of_nccl(self) -> bool:
+        """Whether the version of NCCL is known, the operator waits for it or no hang can be seen with it, and these
+        Pods have not told it."""
+        ears = self._ears
+        if ears is None or ears.nccl_version is None or (ears.hears_counts and not self.settings.tells_nccl):
+            return False
+        return self.folder.nccl_version() is None
 
     def _position(self, address: str) -> int | None:
         """Of the Pod with this address in the gang; None where it is not known."""
@@ -128,7 +136,15 @@ class Watch(Participant):
         """Leaves what is known of this run, and ends for the kubelet to pass it on."""
         run = self.member.run
         at = self.folder.first_step(run)
-        said = {"run": run, "hang": hang, **({} if at is None else {"firstStep": at})}
+        if self._ears is not None and self._ears.nccl_version is not None:
+            self.folder.keep_nccl_version(self._ears.nccl_version)
+        version = self.folder.nccl_version()
+        said = {
+            "run": run,
+            "hang": hang,
+            **({} if at is None else {"firstStep": at}),
+            **({} if version is None else {"nccl": version}),
+        }
         with suppress(OSError), open(MESSAGE_PATH, "w") as message:
             message.write(json.dumps(said, separators=(",", ":")))
         self.code = TOLD_CODE

@@ -179,6 +179,7 @@ def logs(  # noqa: PLR0913 - one for each option
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on until the job is over; waits for Pods that are not there yet.")
     ] = False,
+    previous: Annotated[bool, typer.Option("--previous", "-p", help="Of the run before the last restart.")] = False,
     tail: Annotated[int | None, typer.Option(min=0, help="The last lines of each Pod alone.")] = None,
     namespace: Namespace = None,
     everywhere: Everywhere = False,
@@ -193,6 +194,7 @@ def logs(  # noqa: PLR0913 - one for each option
     \b
       closeknit logs my-job -n ml -f
       closeknit logs my-job -n ml --rank 8 --tail 100
+      closeknit logs my-job -n ml --previous
 
     Exit code 0: it is shown. 2: there is nothing to show.
     """
@@ -204,15 +206,17 @@ def logs(  # noqa: PLR0913 - one for each option
     with refusals():
         if rank and everyone:
             raise NotThere("give --rank or --all")
+        if follow and previous:
+            raise NotThere("give --follow or --previous: what has ended prints nothing more")
         reach = Reach(kubeconfig, context, namespace, everywhere)
-        asyncio.run(printed(LogsArguments(job, tuple(rank or ()), everyone, follow, tail, reach)))
+        asyncio.run(printed(LogsArguments(job, tuple(rank or ()), everyone, follow, tail, reach, previous)))
 
 
 def map(  # noqa: A001 - the name of the command
     namespace: Annotated[
         str | None,
         typer.Option(
-            "--namespace", "-n", help="Of the operator; else closeknit.", autocompletion=names_there.namespaces
+            "--namespace", "-n", help="Of the operator; else it is looked for.", autocompletion=names_there.namespaces
         ),
     ] = None,
     *,
@@ -228,7 +232,7 @@ def map(  # noqa: A001 - the name of the command
 
     \b
       closeknit map
-      closeknit map -n closeknit --port 0 --no-browser
+      closeknit map -n closeknit-system --port 0 --no-browser
 
     Exit code 2: the operator is not there, or you may not forward a port to it.
     """

@@ -14,6 +14,7 @@ from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.booking.booking import AwaitedAttempt, Booking
 from closeknit.cluster.booking.job import InvalidJob, is_whole
+from closeknit.cluster.capacity.placeholder import CapacityRefusal, Placeholder
 from closeknit.cluster.capacity.provisioning import ProvisioningRequest
 from closeknit.cluster.forest.forest import Forest
 from closeknit.cluster.job_volumes import NO_VOLUMES, Awaited, Volumes, awaited, volumes_of
@@ -37,6 +38,7 @@ from closeknit.cluster.store.indexes import (
     AWAITING,
     BLAMED_ON,
     BOOKINGS,
+    CAPACITY_REFUSALS,
     CLAIMS,
     CLAIMS_OF,
     DEVICE_CLASSES,
@@ -44,6 +46,9 @@ from closeknit.cluster.store.indexes import (
     INVALID_JOBS,
     JOBS,
     NIC_SLICES_OF_POOL,
+    PLACEHOLDERS,
+    PLACEHOLDERS_OF,
+    PLACEHOLDERS_ON,
     PODS,
     PODS_OF,
     PRIORITIES,
@@ -71,7 +76,12 @@ from closeknit.cluster.store.object_tables import ObjectTables
 
 WORKLOADS_SERVED, PROVISIONING_SERVED = "workloads", "provisioningrequests"
 """Names of the ServedKinds that say so."""
-_OF_OTHERS: tuple[Table[Any, Any], ...] = (WORKLOADS, RESOURCE_FLAVORS, WORKLOAD_PRIORITIES, PROVISIONING, SERVED)
+_OF_OTHERS: tuple[Table[Any, Any], ...] = (
+    *(WORKLOADS, RESOURCE_FLAVORS, WORKLOAD_PRIORITIES, SERVED),
+    *(PROVISIONING, PLACEHOLDERS, CAPACITY_REFUSALS),
+)
+AskedCapacity = ProvisioningRequest | tuple[Placeholder, ...] | CapacityRefusal
+"""What is asked of an autoscaler for a job; or why nothing is."""
 _Pairs = list[tuple[NodeView | None, NodeView | None]]
 
 
@@ -135,6 +145,8 @@ class Cluster:
     for ComputeDomains."""
     sidecar_image: str = ""
     """Image of the sidecar of gangs that restart in place, as the operator is told; empty for none."""
+    force_deletes: bool = False
+    """Whether Pods on dead nodes are deleted by force, as the operator is told."""
     volume_claims: Mapping[ObjectKey, PersistentVolumeClaim] = EMPTY
     volumes: Mapping[str, PersistentVolume] = EMPTY
     storage_classes: Mapping[str, StorageClass] = EMPTY
@@ -151,9 +163,9 @@ class Cluster:
             object.__setattr__(self, "_grown", grown)
 
     @classmethod
-    def empty(cls, sidecar_image: str = "") -> Self:
+    def empty(cls, sidecar_image: str = "", *, force_deletes: bool = False) -> Self:
         """A cluster without objects."""
-        return cls(sidecar_image=sidecar_image)
+        return cls(sidecar_image=sidecar_image, force_deletes=force_deletes)
 
     def after(self, changes: Iterable[ObjectChange]) -> "Cluster":
         """The cluster after these changes, in their order; it shares the rest."""
@@ -400,11 +412,36 @@ class Cluster:
         found = self._tables.all(PROVISIONING)
         return tuple(found[key] for key in sorted(found))
 
-    def capacity_of(self, job: TrainingJob) -> ProvisioningRequest | None:
-        """What is asked of an autoscaler for the job; None where nothing is. The same object as long as it is
-        unchanged."""
+    @property
+    def placeholders(self) -> tuple[Placeholder, ...]:
+        """Placeholder Pods of all jobs, by namespace and name."""
+        found = self._tables.all(PLACEHOLDERS)
+        return tuple(found[key] for key in sorted(found))
+
+    def placeholders_on(self, node: str) -> tuple[Placeholder, ...]:
+        """Those that the scheduler has bound to a node, by namespace and name."""
+        return self._tables.under(PLACEHOLDERS_ON, node)
+
+    def is_booked_on(self, node: str) -> bool:
+        """Whether a job has a booking on a node with a share whose Pod is not bound there."""
+        return self._tables.awaits_pods(node)
+
+    @property
+    def capacity_refusals(self) -> tuple[CapacityRefusal, ...]:
+        """Why nothing is asked for jobs, by job."""
+        found = self._tables.all(CAPACITY_REFUSALS)
+        return tuple(found[key] for key in sorted(found))
+
+    def capacity_of(self, job: TrainingJob) -> AskedCapacity | None:
+        """What is asked of an autoscaler for the job, or why nothing is; None where nothing was. Placeholder Pods are
+        of any job of this name. The same object as long as it is unchanged."""
+        uid = job.metadata.uid
+        refusal = self._tables.all(CAPACITY_REFUSALS).get(job.key)
+        if refusal is not None and (refusal.job_uid, refusal.generation) == (uid, job.metadata.generation):
+            return refusal
         there = self._tables.under(PROVISIONING_OF, job.key)
-        return next((each for each in there if each.job_uid == job.metadata.uid and not each.is_going), None)
+        found = next((each for each in there if each.job_uid == uid and not each.is_going), None)
+        return found or self._tables.under(PLACEHOLDERS_OF, job.key) or None
 
     def with_nodes(self, views: Iterable[NodeView]) -> "Cluster":
         """The cluster as if these nodes were there, too: for what-if questions."""
@@ -497,6 +534,7 @@ class Cluster:
             meek=meek,
             imex_with=_imex_with(tables.all(DEVICE_CLASSES)),
             sidecar_image=self.sidecar_image,
+            force_deletes=self.force_deletes,
             volume_claims=tables.all(VOLUME_CLAIMS),
             volumes=tables.all(VOLUMES),
             storage_classes=tables.all(STORAGE_CLASSES),
@@ -542,8 +580,14 @@ def _imex_with(classes: Mapping[str, DeviceClass]) -> frozenset[Binding]:
     return frozenset({Binding.DRA}) if is_twofold else frozenset(Binding)
 
 
-def build(objects: Iterable[ClusterObject], *, volumes_are_known: bool = True, sidecar_image: str = "") -> Cluster:
+def build(
+    objects: Iterable[ClusterObject],
+    *,
+    volumes_are_known: bool = True,
+    sidecar_image: str = "",
+    force_deletes: bool = False,
+) -> Cluster:
     """The cluster of these objects; of two with one kind and name the later counts. `volumes_are_known` is whether they
     include every claim; otherwise claims are unknown."""
     tables = ObjectTables(volumes_are_known=volumes_are_known)
-    return Cluster(sidecar_image=sidecar_image, _tables=tables).after(map(change, objects))
+    return Cluster(sidecar_image=sidecar_image, force_deletes=force_deletes, _tables=tables).after(map(change, objects))

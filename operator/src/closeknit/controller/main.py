@@ -72,8 +72,9 @@ async def _run(options: argparse.Namespace) -> None:
             access,
             election,
             sidecar_image=options.sidecar_image,
+            force_deletes=options.force_delete_pods,
             device_taints=DeviceTaints(options.device_taints),
-            capacity=CapacityPolicy(options.provisioning_class, options.node_groups),
+            capacity=CapacityPolicy(options.provisioning_class, options.node_groups, options.placeholder_image),
             rank_info_limit=options.rank_info_limit,
             certificate=certificate,
             shows_map=options.shows_map,
@@ -117,6 +118,12 @@ def _parser() -> argparse.ArgumentParser:
         help="image with closeknit-sidecar, by which gangs restart in place; default: none, they restart in new Pods",
     )
     parser.add_argument(
+        "--force-delete-pods",
+        action="store_true",
+        help="delete the Pods of jobs by force on a node that is silent and not Ready, once they are deleted and their "
+        "grace period is over; without it they stay until the node is back or gone, and nothing waits for them",
+    )
+    parser.add_argument(
         "--device-taints",
         choices=[each.value for each in DeviceTaints],
         default=DeviceTaints.NEVER.value,
@@ -127,8 +134,15 @@ def _parser() -> argparse.ArgumentParser:
         "--provisioning-class",
         default=NEVER,
         metavar="CLASS",
-        help="the class of ProvisioningRequest by which jobs that wait for nodes ask for them, unless a job's "
-        "annotation says another; default %(default)s",
+        help="the class of ProvisioningRequest by which jobs that wait for nodes ask for them, or PlaceholderPods, "
+        "unless a job's annotation says another; default %(default)s",
+    )
+    parser.add_argument(
+        "--placeholder-image",
+        default="",
+        metavar="IMAGE",
+        help="image with Python for placeholder Pods, by which jobs of the class PlaceholderPods ask for nodes; "
+        "default: none, they ask for nothing",
     )
     parser.add_argument(
         "--node-groups",

@@ -41,6 +41,7 @@ from closeknit.runtime.web import WebServer
 
 GAUGES_S = 5.0  # as often as anybody scrapes
 ASKED_S = 5.0  # nodes take minutes to come
+ASKED_AGAIN_S = 1.0  # while placeholder Pods are there: a gang that is placed waits until those on its nodes are gone
 QUEUED_S = 0.2  # Kueue hears of a job, and gets quota back, that soon
 QUEUED_AGAIN_S = 5.0  # after a refusal: somebody has to change something, or Kueue has just done so
 QUEUED_AT_ONCE = 256  # Workloads that are written before the cluster is looked at again
@@ -69,6 +70,7 @@ class Process:
         election: Election | None = None,
         *,
         sidecar_image: str = "",
+        force_deletes: bool = False,
         device_taints: DeviceTaints = DeviceTaints.NEVER,
         capacity: CapacityPolicy = NOTHING_ASKED,
         rank_info_limit: int = LIMIT,
@@ -78,11 +80,12 @@ class Process:
         on_lost: Callable[[str], None] = end_at_once,
     ) -> None:
         """`access` None: everyone who reaches the address may read the metrics and the map. `sidecar_image` empty: no
-        gang restarts in place. `rank_info_limit`: no closeknit_rank_info while there are more ranks. `certificate`
+        gang restarts in place. `force_deletes`: Pods on dead nodes are deleted by force.
+        `rank_info_limit`: no closeknit_rank_info while there are more ranks. `certificate`
         None: plain HTTP. `on_lost` is called when another replica may lead."""
         self.metrics = Metrics(now)
         api = MeteredApi(api, self.metrics.count_request)
-        self.sight = Sight(api, self.wake, sidecar_image)
+        self.sight = Sight(api, self.wake, sidecar_image, force_deletes=force_deletes)
         self._rank_info_limit = rank_info_limit
         self._device_taints = device_taints
         self._capacity = capacity
@@ -237,15 +240,19 @@ class Process:
         """Asks autoscalers for nodes, for jobs that wait for some."""
         await self.loop.begun.wait()
         while True:
-            cluster = self.sight.cluster
-            if cluster.serves_provisioning_requests and not self.sight.has_new_machine:
+            cluster, policy = self.sight.cluster, self._capacity
+            is_possible = cluster.serves_provisioning_requests or policy.placeholder_image or cluster.placeholders
+            if is_possible and not self.sight.has_new_machine:
                 try:
-                    look = partial(capacity_news, cluster, self.loop.tables, self._capacity, self._now())
-                    await self._writes.ask(await self._worker.run(look))
+                    news = await self._worker.run(
+                        partial(capacity_news, cluster, self.loop.tables, policy, self._now())
+                    )
+                    refused = await self._writes.ask(news)
+                    self.sight.note_refusals((*news.refused, *refused), news.forgotten)
                 except Exception:  # no decision reads it
                     _log.exception("nodes were not asked for")
                     self.metrics.broken_decisions.inc()
-            await asyncio.sleep(ASKED_S)
+            await asyncio.sleep(ASKED_AGAIN_S if cluster.placeholders else ASKED_S)
 
     def _news(self, cluster: Cluster, now: datetime) -> tuple[TopologyNews, ...]:
         return topology_news(cluster, now, summary(cluster, self._free, now, version("closeknit")))

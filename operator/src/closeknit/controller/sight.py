@@ -9,6 +9,7 @@ from functools import partial
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.job import InvalidJob, is_whole, without_templates
+from closeknit.cluster.capacity.placeholder import CapacityRefusal
 from closeknit.cluster.cluster import PROVISIONING_SERVED, WORKLOADS_SERVED, Cluster
 from closeknit.cluster.kueue.flavors import ServedKind
 from closeknit.cluster.objects.agent_report import AgentReport
@@ -42,12 +43,14 @@ class Sight:
     A job that is `assumed` is shown as given, whatever its stream says, until it is `settled`.
     """
 
-    def __init__(self, api: Api, on_change: Callable[[], None], sidecar_image: str = "") -> None:
+    def __init__(
+        self, api: Api, on_change: Callable[[], None], sidecar_image: str = "", *, force_deletes: bool = False
+    ) -> None:
         self.reflectors: Mapping[Stream, Reflector[ClusterObject]] = {
             kind.stream: self._reflector(api, kind, self._job if kind.stream is Stream.TRAINING_JOBS else kind.decode)
             for kind in KINDS
         }
-        self.cluster = Cluster.empty(sidecar_image)
+        self.cluster = Cluster.empty(sidecar_image, force_deletes=force_deletes)
         """As of the last look."""
         self._ahead: Cluster | None = None
         self._api = api
@@ -99,6 +102,14 @@ class Sight:
         """Has the next look follow from this: from the last one with bookings of jobs that are all assumed by now. What
         the decision has worked out of each of their nodes is not worked out again."""
         self._ahead = booked
+
+    def note_refusals(self, refused: Sequence[CapacityRefusal], forgotten: Sequence[JobKey]) -> None:
+        """Shows why nothing is asked of autoscalers for some jobs, and forgets that of others."""
+        news: dict[JobKey, CapacityRefusal | None] = dict.fromkeys(forgotten)
+        news.update({each.job: each for each in refused})
+        if news:
+            self._changes += [ObjectChange(Stream.CAPACITY_REFUSALS, (*job,), new) for job, new in news.items()]
+            self._on_change()
 
     def settle(self, job: JobKey) -> None:
         """From now on the job is as its stream shows it."""

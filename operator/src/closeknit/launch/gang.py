@@ -20,6 +20,7 @@ from closeknit.api.names import (
 )
 from closeknit.api.nodetopology import Transport
 from closeknit.api.objects import TrainingJob
+from closeknit.api.text.nccl_version import NcclVersion
 from closeknit.api.trainingjob import PodTemplate
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.objects.nic_exposure import asked
@@ -53,6 +54,8 @@ class Gang:
     """Of which bindings Pods can have an IMEX channel, too."""
     sidecar_image: str = ""
     """Image of the sidecar by which the gang restarts in place; empty where it does not."""
+    nccl_version: NcclVersion | None = None
+    """Version of NCCL in its Pods, as one of the job's has told; None where that is not known."""
     predicted_gb_s: float | None = None
     """Bus bandwidth of an all-reduce over all ranks, as placement predicts it; None where that is unknown."""
 

@@ -177,7 +177,7 @@ def _booked(
         booked,
         attempt=number,
         epoch=subject.epoch,
-        environment=_environment(found),
+        environment=environment_status(found),
         lacks=degradation(made, subject.cluster),
         unknown=unknown_preference(subject.job.spec, subject.cluster),
     )
@@ -335,12 +335,16 @@ def _rounded(bandwidth_gb_s: float | None) -> float | None:
     return None if bandwidth_gb_s is None else round(bandwidth_gb_s, 1)
 
 
-def _environment(found: Environment) -> EnvironmentStatus | None:
-    """The effect of the user's settings; None without any."""
-    warnings = found.warnings
-    if not (found.skipped or warnings):
+def environment_status(found: Environment) -> EnvironmentStatus | None:
+    """The effect of the user's settings, and the version of NCCL by which it is told; None without any."""
+    warnings, version = found.warnings, found.gang.nccl_version
+    if not (found.skipped or warnings or version):
         return None
-    return EnvironmentStatus(skipped=list(found.skipped), warnings=[stated(str(each)) for each in warnings])
+    return EnvironmentStatus(
+        skipped=list(found.skipped),
+        warnings=[stated(str(each)) for each in warnings],
+        nccl_version=None if version is None else str(version),
+    )
 
 
 def _probes(subject: Subject, gang: Gang) -> tuple[Manifest, ...]:

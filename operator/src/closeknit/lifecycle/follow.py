@@ -12,7 +12,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.attempt.own_pods import children
-from closeknit.lifecycle.attempt.remains import Remains, remains
+from closeknit.lifecycle.attempt.remains import Remains, remains, removals
 from closeknit.lifecycle.attempt.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.awaited_room import await_room
 from closeknit.lifecycle.book import book
@@ -139,7 +139,9 @@ def _hold(subject: Subject, shares: tuple[BookingShare, ...], message: str) -> P
         notice = subject.notice(PendingReason.NODES_LOST, message, action=EventAction.QUEUE, warning=True)
     left = remains(subject, subject.attempt - 1) if attempt.is_swapping else _left(subject)
     leaving = farewells(subject, attempt.booking) if attempt.is_swapping else ()
-    return subject.plan(status, actions=(*leaving, *left.actions), notice=notice).woken_at(subject.now, left.until)
+    gone = removals(subject, subject.children.outlived(attempt.booking) if attempt.is_swapping else ())
+    plan = subject.plan(status, actions=(*leaving, *gone.actions, *left.actions), notice=notice)
+    return plan.woken_at(subject.now, left.until, gone.until)
 
 
 def _wait(subject: Subject, refusal: Refusal, reservation: Reservation | None = None) -> Plan:
@@ -173,7 +175,7 @@ def _wait(subject: Subject, refusal: Refusal, reservation: Reservation | None = 
             until = () if patience is None else (f"it waits until {timestamp(patience)} at the latest",)
             kept = subject.cluster.volumes_of(job).words
             expected = () if reservation is None else (expectation(reservation),)
-            told = capacity_words(subject.cluster.capacity_of(job))
+            told = capacity_words(job, subject.cluster, now)
             others = (
                 *((away.words,) if away.words else ()),
                 *((f"its volumes: {kept}",) if kept else ()),

@@ -6,9 +6,10 @@ from datetime import datetime, timedelta
 from math import inf
 
 from closeknit.api.names import ConditionReason, ConditionType, EventAction, EventReason
-from closeknit.api.trainingjob_status import TrainingJobStatus
+from closeknit.api.text.nccl_version import NcclVersion
+from closeknit.api.trainingjob_status import EnvironmentStatus, TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.pods.gang_runs import first_step_at, gave_up
+from closeknit.cluster.pods.gang_runs import first_step_at, gave_up, nccl_version
 from closeknit.cluster.pods.pod import Pod
 from closeknit.cluster.pods.symptoms import without_devices
 from closeknit.launch.environment.environment import environment
@@ -18,11 +19,11 @@ from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.launched_gang import Lost
 from closeknit.lifecycle.attempt.leftovers import Leftover, leftovers, stays_from, told
 from closeknit.lifecycle.attempt.own_pods import own_claim
-from closeknit.lifecycle.attempt.remains import remains
+from closeknit.lifecycle.attempt.remains import remains, removals
 from closeknit.lifecycle.attempt.shared_claims import shared_claims
 from closeknit.lifecycle.attempt.subject import seconds_until
 from closeknit.lifecycle.attempt.verification import is_mismatched, verified
-from closeknit.lifecycle.book import may_be_counted, placed
+from closeknit.lifecycle.book import environment_status, may_be_counted, placed
 from closeknit.lifecycle.health import (
     device_health,
     hung_gang,
@@ -91,9 +92,10 @@ def tend(attempt: Attempt, *, is_fit: bool) -> Plan:
     if (again := in_place.refused(attempt, is_fit=is_fit) or in_place.restarted(attempt)) is not None:
         return again
     left = remains(subject, attempt.booking.attempt - 1)
-    old = (*farewells(subject, attempt.booking), *left.actions)
+    gone = removals(subject, subject.children.outlived(attempt.booking))
+    old = (*farewells(subject, attempt.booking), *gone.actions, *left.actions)
     plan = _complete(attempt, old) if is_gone or attempt.unclaimed else _watch(attempt, old)
-    return plan.woken_at(subject.now, held_up, left.until)
+    return plan.woken_at(subject.now, held_up, left.until, gone.until)
 
 
 def _missed(attempt: Attempt, words: str) -> Plan:
@@ -206,7 +208,9 @@ def _watch(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
         shares, result = verified(subject.cluster, attempt.shares, attempt.pods)
         if is_running:
             seen = _seen(attempt)
-            status = statuses.running(subject.job, subject.now, shares, result, seen.lacks, _launch(attempt), run)
+            status = statuses.running(
+                subject.job, subject.now, shares, result, seen.lacks, _launch(attempt), run, seen.environment
+            )
             notice = _runs_again(attempt, status)
             if status is not subject.job.status and (seen.is_unready or seen.hangs is not None):
                 notice = _told(attempt, seen.hangs)
@@ -227,6 +231,8 @@ class _Seen:
     """Whether Pods that do not become ready are among the findings."""
     hangs: Degradation | None = None
     """That it hangs."""
+    environment: EnvironmentStatus | None = None
+    """Of a gang whose version of NCCL is newly known."""
     pause_s: float | None = None
     """After how many seconds there may be more; None: only after a change."""
 
@@ -247,12 +253,30 @@ def _seen(attempt: Attempt) -> _Seen:
     if hangs is None and (until := device_health.silent_until(attempt, ill)) is not None:
         return _Seen(pause_s=min(seconds_until(until, subject.now), inf if pause_s is None else pause_s))
     lacks = [each for each in (hangs, ill, slower, idle, shown) if each is not None]
-    if not lacks and not is_told and not subject.answers.sidecar_refused:
+    version = _new_nccl_version(attempt)
+    if not lacks and not is_told and version is None and not subject.answers.sidecar_refused:
         return _Seen(pause_s=pause_s)
     gang = attempt.gang()
     if isinstance(gang, Lost):  # what it lacked cannot be told again
         return _Seen(pause_s=pause_s)
-    return _Seen((together(degradation(gang, subject.cluster), lacks),), idle is not None, hangs, pause_s)
+    told = None
+    if version is not None:
+        gang = replace(gang, nccl_version=version)
+        told = environment_status(environment(gang, 0))
+    return _Seen((together(degradation(gang, subject.cluster), lacks),), idle is not None, hangs, told, pause_s)
+
+
+def _new_nccl_version(attempt: Attempt) -> NcclVersion | None:
+    """Version of NCCL that node rank 0's sidecar or preflight tells, and the status does not; None without news. Ranks
+    of different versions end with an error of NCCL's own, so that one speaks for all."""
+    pod, known = attempt.pods[0], attempt.subject.job.status.environment
+    if pod is None:
+        return None
+    found = nccl_version(pod)
+    if found is None and (tested := preflight_result.finding(pod)) is not None:
+        found = NcclVersion.parse(tested.nccl)
+    is_known = found is None or (known is not None and known.nccl_version == str(found))
+    return None if is_known else found
 
 
 def _launch(attempt: Attempt) -> Launch:

@@ -23,16 +23,17 @@ _SHOWN = 300  # characters of an exception's own words
 
 
 def refuse_invalid(job: InvalidJob, now: datetime, answers: Answers = NOTHING) -> Plan:
-    """Why the job waits. One that holds GPUs, or may, keeps them: its Pods do not depend on our reading it. A job with
-    an unreadable status gets only an Event: a new status would lose the unreadable one."""
-    reason, message = PendingReason.NOT_SUPPORTED, f"this version cannot read it: {job.error}"
+    """Why the job waits. One that holds GPUs keeps them: its Pods do not depend on our reading it. A job with an
+    unreadable status gets only an Event: a new status would lose the unreadable one."""
+    holds = job.status.placement is not None
+    kept = "; it keeps its GPUs, and its Pods are left as they are" if holds else ""
+    reason, message = PendingReason.NOT_SUPPORTED, f"this version cannot read it: {job.error}{kept}"
     if job.metadata.deletion_timestamp is not None:
         return empty(job)
     if not job.is_status_read:
         told_at = answers.noticed_at
         is_told = told_at is not None and is_between(told_at, now, told_at + _TOLD_AGAIN)
         return empty(job) if is_told else replace(empty(job), notice=_notice(job, reason, message))
-    holds = job.status.placement is not None
     status = (statuses.undecided if holds else statuses.waiting)(job, now, reason, message)
     return _told(job, status, reason, message)
 
@@ -45,7 +46,8 @@ def erred(job: StoredJob, now: datetime, error: Exception) -> Plan:
         f"{BROKEN_PAUSE_S:.0f} s; please report it with the operator's log"
     )
     status = job.status
-    if job.metadata.deletion_timestamp is None and not is_finished(job):
+    is_stored = not isinstance(job, InvalidJob) or job.is_status_read
+    if is_stored and job.metadata.deletion_timestamp is None and not is_finished(job):
         status = statuses.undecided(job, now, PendingReason.INTERNAL_ERROR, message)
     told = _told(job, status, PendingReason.INTERNAL_ERROR, message)
     return replace(told, error=error, wake_after_s=BROKEN_PAUSE_S)

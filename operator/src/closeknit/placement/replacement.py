@@ -35,9 +35,10 @@ from closeknit.placement.spread.cost import Scale
 from closeknit.placement.values.placement import Placement, Share, TransportChoice
 from closeknit.placement.values.request import Request
 
-# Nodes of one gang: a rack of them. To compare every way to replace so many took half a second on 5,000 nodes, beside
+# Nodes that are compared at once: to compare every way to replace so many took half a second on 5,000 nodes, beside
 # other work.
-MOST_LOST = 16
+_AT_ONCE = 16
+MOST_LOST = 64  # nodes of one gang: three racks of 18 and some, or two seconds of that search
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,6 @@ def not_replaced(cluster: Cluster, request: Request, shares: Sequence[BookingSha
         return "it has a MIG device of one node"
     if Interconnect.of(cluster).has_channels(request):
         return "NVLink may join its nodes, so that all of them lie in one NVLink domain"
-    if len({len(share.gpus) for share in lost}) > 1:
-        return "its lost nodes gave different numbers of GPUs"
     if len(lost) > MOST_LOST:
         return f"it lost {len(lost)} nodes at once, and no more than {MOST_LOST} are replaced one by one"
     return None
@@ -74,16 +73,55 @@ def not_replaced(cluster: Cluster, request: Request, shares: Sequence[BookingSha
 
 def replacement(cluster: Cluster, request: Request, shares: Sequence[BookingShare], tables: Tables) -> Replacement:
     """The best nodes for the lost shares of a gang that `not_replaced` allows, as the cluster is now: it holds the kept
-    ones there. Their ranks and positions stay, and each lost position gets as many GPUs as it had."""
-    gang = _Kept.of(cluster, request, shares, tables)
+    ones there. Their ranks and positions stay, and each lost position gets as many GPUs as it had. More than _AT_ONCE,
+    or such of several sizes, are looked for one part after the other, each beside what was found before."""
+    workers = [share for share in shares if share.server is None]
+    found, placement = dict[int, Share](), None
+    for part in _parts(workers):
+        best = _replacement(_Kept.of(cluster, request, workers, part, tables))
+        found |= best.shares
+        for position, share in best.shares.items():
+            workers[position] = _taken(workers[position], share)
+        placement = best.placement
+    return Replacement(found, placement)
+
+
+def _parts(workers: Sequence[BookingShare]) -> Sequence[Sequence[int]]:
+    """Lost positions that are replaced together: those of one size, the largest first, which fit in fewest places."""
+    by_size: dict[int, list[int]] = {}
+    for position, share in enumerate(workers):
+        if share.lost:
+            by_size.setdefault(len(share.gpus), []).append(position)
+    return [
+        alike[first : first + _AT_ONCE]
+        for _, alike in sorted(by_size.items(), reverse=True)
+        for first in range(0, len(alike), _AT_ONCE)
+    ]
+
+
+def _replacement(gang: "_Kept") -> Replacement:
     best: Replacement = NONE
     for peers in gang.peers():
         found = gang.replaced(gang.found(peers))
         if len(found.shares) > len(best.shares):
             best = found
-        if best.placement is not None:
+        if len(best.shares) == len(gang.lost):
             break
     return best
+
+
+def _taken(lost: BookingShare, new: Share) -> BookingShare:
+    """A lost share on the node that takes its place, for what is looked for after it."""
+    return replace(
+        lost,
+        node=new.node,
+        gpus=new.gpus,
+        binding=new.binding,
+        nics=new.nics,
+        rdma_resource=new.rdma_resource,
+        topology_generation=new.topology_generation,
+        lost=False,
+    )
 
 
 class _Sum(NamedTuple):
@@ -185,6 +223,7 @@ class _Kept:
     ground: Areas
     workers: Sequence[BookingShare]
     lost: Sequence[int]
+    """Positions that are to be replaced, all of one size; others that are lost stay so."""
     placed: Sequence[_Placed]
     """The kept ones, one of each that limit the gang alike."""
     kinds: frozenset[tuple[str, ...]]
@@ -197,8 +236,14 @@ class _Kept:
     """Of each level, how many kept nodes are a domain of their own."""
 
     @classmethod
-    def of(cls, cluster: Cluster, request: Request, shares: Sequence[BookingShare], tables: Tables) -> "_Kept":
-        workers = [share for share in shares if share.server is None]
+    def of(
+        cls,
+        cluster: Cluster,
+        request: Request,
+        workers: Sequence[BookingShare],
+        lost: Sequence[int],
+        tables: Tables,
+    ) -> "_Kept":
         kept = [share for share in workers if not share.lost]
         nodes = cluster.nodes
         placed: dict[object, _Placed] = {}
@@ -221,8 +266,8 @@ class _Kept:
             tables,
             Interconnect.of(cluster),
             tables.ground(cluster, request),
-            workers,
-            [position for position, share in enumerate(workers) if share.lost],
+            tuple(workers),
+            lost,
             tuple(placed.values()),
             frozenset(kinds),
             frozenset(generations),
@@ -351,7 +396,7 @@ class _Kept:
         sure = prediction.gb_s if prediction.gb_s is not None else prediction.at_least_gb_s
         if minimum and (sure is None or sure < minimum):
             return NONE
-        if len(new) < len(self.lost):
+        if any(share.lost and position not in new for position, share in enumerate(self.workers)):
             return Replacement(new, None)
         best = ideal_gb_s(self.cluster, replace(self.request, avoided=frozenset()), self.tables)
         known = [gb_s for gb_s in (best, prediction.gb_s) if gb_s is not None]

@@ -27,7 +27,8 @@ from closeknit.scheduling.policy.patience import Patience
 from closeknit.scheduling.policy.probation import Probation
 from closeknit.scheduling.policy.replace import replaced
 from closeknit.scheduling.policy.walk import Policy, Walk
-from closeknit.scheduling.preemption.awaiting import awaiting, evicted
+from closeknit.scheduling.preemption.awaiting import awaiting
+from closeknit.scheduling.preemption.evict import evicted
 from closeknit.scheduling.preemption.preempt import preempt
 from closeknit.scheduling.queue.entries import UNREAD, Case, Outcome, QueueEntry, Schedule, is_same_scene
 from closeknit.scheduling.queue.room import Room
@@ -124,6 +125,7 @@ def schedule(
         searches=tuple(backfill.searches),
         behind=backfill.behind,
         terms=backfill.terms,
+        ends=backfill.known_ends,
         templates=templates,
         unread=tuple(unread),
         came_to=questions.budget.came_to,

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from closeknit.api.names import EndReason
 from closeknit.lifecycle.verdict import Refusal
 from closeknit.placement.fragmentation import Fragmentation, fragmentation
 from closeknit.simulation.fractional import Sharing
@@ -56,6 +57,20 @@ class PreemptionCost(NamedTuple):
 NOTHING_LOST = PreemptionCost(0, 0.0)
 
 
+class Resizes(NamedTuple):
+    """How often jobs began with fewer GPUs than they ask for, and changed while they ran."""
+
+    smaller_starts: int = 0
+    shrunk: int = 0
+    grown: int = 0
+    moved: int = 0
+
+    @property
+    def are_any(self) -> bool:
+        """Whether there was any of it."""
+        return any(self)
+
+
 class Locality(NamedTuple):
     """How near each other the GPUs of jobs of more than one GPU lay."""
 
@@ -84,6 +99,7 @@ class ReplayAccount:
     foretold: Foretold | None
     """None where no job was told."""
     stopped: PreemptionCost
+    resizes: Resizes
     locality: Locality
     allocated: float
     """The part of `gpus` that jobs of the trace held while jobs came, the mean over time."""
@@ -107,6 +123,10 @@ class Bookkeeper:
     """(said, was) of waits."""
     _began: dict[Submission, float] = field(default_factory=dict)
     _stopped: PreemptionCost = NOTHING_LOST
+    _smaller_starts: int = 0
+    _changes: Counter[EndReason] = field(default_factory=Counter)
+    _gpus_of: dict[Submission, float] = field(default_factory=dict)
+    """What each that runs has."""
     _ratios: list[float] = field(default_factory=list)
     _domains: Counter[str] = field(default_factory=Counter)
     _spread_jobs: int = 0
@@ -130,9 +150,10 @@ class Bookkeeper:
         self._now_s = max(self._now_s, moment.now_s)
         self._jobs += len(moment.came)
         self._waiting.update(moment.came)
-        self._allocated -= sum(job.gpus for job in (*moment.went, *moment.stopped))
+        held = {job: self._gpus_of.pop(job) for job in (*moment.went, *moment.stopped)}
+        self._allocated -= sum(held.values())
         for job in moment.stopped:
-            lost = job.gpus * (moment.now_s - self._began[job])
+            lost = held[job] * (moment.now_s - self._began[job])
             self._stopped = PreemptionCost(self._stopped.times + 1, self._stopped.gpu_seconds + lost)
             self._waiting.add(job)
         for job in moment.began:
@@ -142,9 +163,13 @@ class Bookkeeper:
                 self._waits[job] = wait_s = moment.now_s - job.at_s
                 if (said_s := self.queue.operated.estimate_s(job)) is not None:
                     self._told.append((said_s - job.at_s, wait_s))
-            self._allocated += job.gpus
+            self._hold(job)
+            self._smaller_starts += self._gpus_of[job] < job.gpus
             if job.spec.gpus > 1:
                 self._note_placement(job)
+        for job in moment.resized:
+            self._hold(job)
+        self._changes.update(self.queue.operated.changes.values())
         if moment.now_s >= len(self._samples) * self.last_comes_s / SAMPLES and moment.now_s <= self.last_comes_s:
             self._sample(moment.now_s)
 
@@ -160,12 +185,23 @@ class Bookkeeper:
             waits=_waits(waits) if waits else None,
             foretold=_foretold(self._told) if self._told else None,
             stopped=self._stopped,
+            resizes=Resizes(
+                self._smaller_starts,
+                self._changes[EndReason.SHRUNK],
+                self._changes[EndReason.GROWN],
+                self._changes[EndReason.MOVED],
+            ),
             locality=self._locality(),
             allocated=self._gpu_seconds / (self.last_comes_s * self._gpus) if self.last_comes_s and self._gpus else 0.0,
             scattered=sum(sample.free.scattered for sample in while_came) / len(while_came),
             samples=tuple(self._samples),
             never={job: refused[job] for job in sorted(self._waiting, key=lambda job: job.number)},
         )
+
+    def _hold(self, job: Submission) -> None:
+        has = job.gpus if job.part < 1 else float(self.queue.operated.held_gpus(job))
+        self._allocated += has - self._gpus_of.get(job, 0.0)
+        self._gpus_of[job] = has
 
     def _sample(self, now_s: float) -> None:
         free = fragmentation(self.queue.operated.cluster, self.queue.operated.tables)

@@ -91,6 +91,10 @@ class Sharing:
         """As the operator's queue; those that share a GPU stop with it."""
         return self._stopped
 
+    def resized(self) -> Sequence[tuple[Submission, float]]:
+        """As the operator's queue; those that share a GPU have one, which stays."""
+        return self.operated.resized()
+
     def wake_s(self, now_s: float) -> float | None:
         """As the operator's queue."""
         return self.operated.wake_s(now_s)

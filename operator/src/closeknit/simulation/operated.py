@@ -1,30 +1,64 @@
 """The operator's own decision as the queue of a replay: `scheduling.schedule`, on a Cluster that follows it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from closeknit.api.names import POD_COUNT, ConditionReason, ConditionType, JobKey
+from closeknit.api.names import POD_COUNT, ConditionReason, ConditionType, EndReason, JobKey
 from closeknit.api.objects import ObjectMeta, TrainingJob
+from closeknit.api.trainingjob import Defragment
 from closeknit.api.trainingjob_status import Pending, TrainingJobStatus
+from closeknit.cluster.booking.booking import AwaitedAttempt
 from closeknit.cluster.booking.parameter_servers import needs_on_a_node
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.objects.pod_requests import CPU, MEMORY
 from closeknit.cluster.pods.pod import Lodger
 from closeknit.cluster.store.kinds import ObjectChange, Stream, change
+from closeknit.lifecycle.book import assumed, reason_of
 from closeknit.lifecycle.reserved_words import estimated_start
+from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.conditions import Observation, moment, observed, timestamp
 from closeknit.lifecycle.status.preference import patient_until
-from closeknit.lifecycle.verdict import Await, Book, Refusal, Reservation, Reserve, Wait
+from closeknit.lifecycle.verdict import (
+    Await,
+    Book,
+    Evict,
+    Grow,
+    Keep,
+    Refusal,
+    Relocate,
+    Reservation,
+    Reserve,
+    Shrink,
+    Wait,
+)
+from closeknit.lifecycle.writes.answers import Answers
 from closeknit.placement.candidates.resource_fit import fits
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.values.placement import Placement
 from closeknit.scheduling.memo.memory import Memory
+from closeknit.scheduling.preemption.awaiting import MOVES_WITHIN
 from closeknit.scheduling.queue.entries import QueueEntry, Schedule
 from closeknit.scheduling.schedule import schedule
 from closeknit.scheduling.victims.victim import gone
+from closeknit.simulation.changing import RunLeft, ended_by, may_change, pods_to_come, run_by
 from closeknit.simulation.submission import Submission
 
 NAMESPACE = "trace"
+# At one moment: each but the last ends or changes a job for another, and traces have far fewer. It ends a replay in
+# which two jobs would make room for each other for ever.
+MOST_DECISIONS = 1000
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What the decisions of one moment come to."""
+
+    began: list[Submission] = field(default_factory=list)
+    ended: list[Submission] = field(default_factory=list)
+    """By the last of them."""
+    moments: list[datetime] = field(default_factory=list)
+    """When to decide again, by the last of them."""
 
 
 class Operated:
@@ -32,7 +66,8 @@ class Operated:
 
     Of the API server's time, the Pods' start and restarts nothing is modelled: a job begins when it is booked. What the
     cluster holds at the beginning stays so to the end, and no agent falls silent. A job that ends for another does so
-    at once, and begins again later: a trace says nothing of checkpoints.
+    at once, and begins again later: a trace says nothing of checkpoints. One that is resized or moved goes on from
+    where it was, after the time of a restart, and twice as fast with twice as many GPUs.
     """
 
     def __init__(self, cluster: Cluster, begins: datetime) -> None:
@@ -47,6 +82,15 @@ class Operated:
         self._waiting: dict[Submission, Refusal] = {}
         self._estimates: dict[Submission, float] = {}
         self._stopped: list[Submission] = []
+        self._left: dict[Submission, RunLeft] = {}
+        """Of those that may change and run."""
+        self._changed: dict[Submission, EndReason] = {}
+        """Those that were resized or moved in the last decision."""
+        self._others: set[Submission] = set()
+        """Those that end at another moment since the last decision than their time says."""
+        self._made_room: dict[str, Answers] = {}
+        """Gangs for which others were to move, by uid, until they begin: nobody is asked again at once."""
+        self._now_s = 0.0
         self._wake_s: float | None = None
 
     @property
@@ -89,7 +133,9 @@ class Operated:
         key = _key(job)
         del self._by_key[key]
         self._held.pop(job, None)
+        self._left.pop(job, None)
         self._waiting.pop(job, None)
+        self._changes += [ObjectChange(Stream.CHILD_PODS, pod.key, None) for pod in self._cluster.pods_of(key)]
         self._changes.append(ObjectChange(Stream.TRAINING_JOBS, (key.namespace, key.name), None))
 
     def has_room_beside(self, other: Submission, job: Submission) -> bool:
@@ -118,45 +164,95 @@ class Operated:
         return self._cluster
 
     def begun(self, now_s: float) -> Sequence[Submission]:
-        """One decision over all jobs, and another after each that ends some for others."""
-        now, began = self._moment(now_s), list[Submission]()
-        self._stopped = []
-        while True:
+        """One decision over all jobs, and another after each that ends or changes some for others."""
+        now, turn = self._moment(now_s), _Turn()
+        self._stopped, self._changed, self._others, self._now_s = [], {}, set(), now_s
+        for _ in range(MOST_DECISIONS):
             found = self._decided(now)
             made = [entry for entry in found.entries if isinstance(entry.verdict, Await)]
             ended = [job for entry in made for job in self._ended(entry)]
             is_over = not self._changes
-            moments = [] if found.reservation_until is None else [found.reservation_until]
+            turn.moments = [] if found.reservation_until is None else [found.reservation_until]
+            turn.ended = ended
             for entry in found.entries:
-                job = self._by_key.get(entry.key)
-                match entry.verdict:
-                    case Book(placement) if job is not None:
-                        self._held[job] = placement
-                        self._begin(found.booked.jobs[entry.key], now)
-                        self._waiting.pop(job, None)
-                        began.append(job)
-                    case Wait(refusal) if job is not None:
-                        if refusal.error is not None:
-                            raise refusal.error
-                        self._waiting[job] = refusal
-                        kept = entry.verdict.reservation if isinstance(entry.verdict, Reserve) else None
-                        self._tell(job, entry.job, refusal, kept, now)
-                        if entry.until is not None:
-                            moments.append(entry.until)
-            self._stopped += [job for job in ended if job not in began]
-            began = [job for job in began if job not in ended]
+                if (job := self._by_key.get(entry.key)) is not None:
+                    is_news = self._answer(job, entry, turn, now) or self._resize(job, entry, turn, now)
+                    is_over = is_over and not is_news
+            self._stopped += [job for job in turn.ended if job not in turn.began]
+            turn.began = [job for job in turn.began if job not in turn.ended]
+            self._changed = {job: how for job, how in self._changed.items() if job not in turn.ended}
             if is_over:
                 break
-        self._wake_s = (min(moments) - self._began_at).total_seconds() if moments else None
-        return began
+        self._wake_s = (min(turn.moments) - self._began_at).total_seconds() if turn.moments else None
+        return turn.began
+
+    def _answer(self, job: Submission, entry: QueueEntry, turn: "_Turn", now: datetime) -> bool:
+        """Follows the verdict on a job that waits. Whether more is to be decided by it at once."""
+        match entry.verdict:
+            case Book(placement):
+                self._held[job] = placement
+                self._begin(job, entry.job, placement, now)
+                self._waiting.pop(job, None)
+                turn.began.append(job)
+            case Wait(refusal):
+                if refusal.error is not None:
+                    raise refusal.error
+                self._waiting[job] = refusal
+                kept = entry.verdict.reservation if isinstance(entry.verdict, Reserve) else None
+                is_told = self._tell(job, entry.job, refusal, kept, now)
+                turn.moments += [] if entry.until is None else [entry.until]
+                return is_told and (may_change(job.spec) or self._may_any_move())
+            case Await(awaits, _, placement) if self._may_go_on(awaits):
+                turn.moments.append(now + 2 * MOVES_WITHIN)  # who has not moved by then stays
+                if placement is not None:
+                    self._await(entry.job, placement, awaits, now)
+                return placement is not None
+        return False
+
+    def _resize(self, job: Submission, entry: QueueEntry, turn: "_Turn", now: datetime) -> bool:
+        """Follows the verdict on a job that may change and runs. Whether more is to be decided by it at once."""
+        match entry.verdict:
+            case Grow(_, placement):
+                self._change(job, entry.job, placement, EndReason.GROWN, now)
+            case Shrink(_, placement, _):
+                self._change(job, entry.job, placement, EndReason.SHRUNK, now)
+            case Relocate(_, placement, _, _):
+                self._change(job, entry.job, placement, EndReason.MOVED, now)
+            case Evict():
+                self._stop(job, entry.job, now)
+                turn.ended.append(job)
+            case Keep(_, _, room) if job in self._left:
+                turn.moments += [] if entry.until is None else [entry.until]
+                if room is not None:
+                    self._store(entry.job, statuses.roomy(entry.job, now, room))
+                return room is not None
+            case _:
+                return False
+        return True
 
     def stopped(self) -> Sequence[Submission]:
         """Those that ended for others in the last decision; they wait from the moment they came."""
         return self._stopped
 
+    def resized(self) -> Sequence[tuple[Submission, float]]:
+        """Running jobs, those that have just begun among them, that end after so many seconds instead of after their
+        time."""
+        some = sorted(self._others & self._left.keys(), key=lambda each: each.number)
+        return [(job, self._left[job].ends_in_s(self._now_s)) for job in some]
+
+    @property
+    def changes(self) -> Mapping[Submission, EndReason]:
+        """Those that were resized or moved in the last decision, and how."""
+        return self._changed
+
+    def held_gpus(self, job: Submission) -> int:
+        """How many GPUs it has. Raises KeyError for one that does not run."""
+        return sum(len(share.gpus) for share in self._held[job].shares)
+
     def _decided(self, now: datetime) -> Schedule:
         cluster = self._followed()
-        memory = Memory(busy=frozenset(map(_key, self._held)), schedule=self._memory.schedule, is_rationed=False)
+        busy = frozenset(_key(job) for job in self._held if job not in self._left)
+        memory = Memory(answers=self._made_room, busy=busy, schedule=self._memory.schedule, is_rationed=False)
         found = schedule(cluster, self._tables, memory, now)
         self._memory = Memory(schedule=found, is_rationed=False)
         self._cluster = found.booked
@@ -167,8 +263,8 @@ class Operated:
         ended: list[Submission] = []
         for each in self._cluster.awaiting.get(entry.key, ()):
             job, told = self._by_key.get(each.job), self._cluster.jobs.get(each.job)
-            if told is None or self._cluster.booking_of(each.job) is None:
-                continue
+            if told is None or self._cluster.booking_of(each.job) is None or job in self._left:
+                continue  # one that may change has a verdict of its own
             if job is None:
                 self._changes += gone(self._cluster, told)
                 self._changes.append(ObjectChange(Stream.TRAINING_JOBS, (each.job.namespace, each.job.name), None))
@@ -178,9 +274,56 @@ class Operated:
                 self._changes.append(change(told.model_copy(update={"status": TrainingJobStatus()})))
         return ended
 
-    def _begin(self, job: TrainingJob, now: datetime) -> None:
+    def _may_go_on(self, awaits: Sequence[AwaitedAttempt]) -> bool:
+        """Whether one of these may go on elsewhere, or with fewer GPUs, and so decides for itself."""
+        return any(self._by_key.get(each.job) in self._left for each in awaits)
+
+    def _may_any_move(self) -> bool:
+        return any(job.spec.defragment is Defragment.PLANNED for job in self._left)
+
+    def _await(self, told: TrainingJob, placement: Placement, awaits: Sequence[AwaitedAttempt], now: datetime) -> None:
+        """It holds what others leave, and says so: who moves for it does so within a moment."""
+        held = assumed(told, placement, awaits).status.placement
+        self._store(told, statuses.awaiting(told, now, held, reason_of(awaits), ""))
+        self._made_room[told.metadata.uid or ""] = Answers(room_made_at=now)
+
+    def _change(
+        self, job: Submission, told: TrainingJob, placement: Placement, reason: EndReason, now: datetime
+    ) -> None:
+        """It goes on with these GPUs."""
+        self._held[job] = placement
+        self._left[job] = self._left[job].resized(self.held_gpus(job) / job.spec.gpus, self._now_s)
+        self._changed[job] = reason
+        self._others.add(job)
+        self._run(ended_by(told, reason, now), placement, now)
+
+    def _stop(self, job: Submission, told: TrainingJob, now: datetime) -> None:
+        """It ends for another, and begins again later."""
+        del self._held[job], self._left[job]
+        self._changes += [ObjectChange(Stream.CHILD_PODS, pod.key, None) for pod in self._cluster.pods_of(told.key)]
+        self._changes.append(change(ended_by(told, EndReason.PREEMPTED, now)))
+
+    def _run(self, job: TrainingJob, placement: Placement, now: datetime) -> None:
+        """It has these GPUs and its Pods there, and no others."""
+        stored = run_by(job, placement, now)
+        self._changes += [ObjectChange(Stream.CHILD_PODS, pod.key, None) for pod in self._cluster.pods_of(job.key)]
+        self._changes.append(change(stored))
+        self._changes += [change(pod) for pod in pods_to_come(stored, self._followed())]
+
+    def _store(self, job: TrainingJob, status: TrainingJobStatus) -> None:
+        self._changes.append(change(job.model_copy(update={"status": status})))
+
+    def _begin(self, submission: Submission, told: TrainingJob, placement: Placement, now: datetime) -> None:
         """Its status says since when it has its GPUs: when it ends by its own word, and what it loses if it ends for
         another."""
+        self._made_room.pop(told.metadata.uid or "", None)
+        if may_change(submission.spec):
+            part = self.held_gpus(submission) / submission.spec.gpus
+            self._left[submission] = RunLeft(submission.run_s, part, self._now_s)
+            self._others |= {submission} if part < 1 else set()
+            self._run(told, placement, now)
+            return
+        job = assumed(told, placement)
         placed = Observation(ConditionType.PLACED, True, ConditionReason.BOOKED)
         found = observed(job.status.conditions, [placed], generation=1, now=now)
         status = job.status.model_copy(update={"start_time": timestamp(now), "conditions": found})
@@ -188,14 +331,14 @@ class Operated:
 
     def _tell(
         self, job: Submission, told: TrainingJob, refusal: Refusal, kept: Reservation | None, now: datetime
-    ) -> None:
+    ) -> bool:
         """Its status says why it waits and since when, keeps the end that its wait was given, and says whether room is
-        kept for it."""
+        kept for it. Whether that is news: only who is told that it waits starts with fewer GPUs, or has others move."""
         before = told.status.pending
         is_known = before is not None and before.reason == refusal.reason
         is_kept = before is not None and before.reserved_since is not None
         if refusal.reason is None or (is_known and is_kept == (kept is not None)):
-            return
+            return False
         since = timestamp(now)
         queued = since if before is None else before.queued_since or before.since
         start = None if kept is None else estimated_start(kept)
@@ -212,7 +355,8 @@ class Operated:
         until = patient_until(told, now) if refusal.ends else None
         ends = {} if until is None else {"patient_until": timestamp(until)}
         status = told.status.model_copy(update={"pending": pending, **ends})
-        self._changes.append(change(told.model_copy(update={"status": status})))
+        self._store(told, status)
+        return True
 
     def wake_s(self, _now_s: float) -> float | None:
         """When somebody's patience is over, or a running job is expected to end for which another waits."""

@@ -39,6 +39,9 @@ class Queue(Protocol[Job]):
     def stopped(self) -> Sequence[Job]:
         """The jobs that had begun and wait since those began; each begins from its start."""
 
+    def resized(self) -> Sequence[tuple[Job, float]]:
+        """The running jobs that now end after so many seconds from this moment on."""
+
     def wake_s(self, now_s: float) -> float | None:
         """When it is to be asked again though nothing comes or goes; None: never."""
 
@@ -52,6 +55,8 @@ class ReplayMoment(Generic[Job]):
     began: Sequence[Job]
     went: Sequence[Job]
     stopped: Sequence[Job] = ()
+    resized: Sequence[Job] = ()
+    """Those that end at another moment than was said, since they have other GPUs."""
 
 
 def replay(jobs: Iterable[Job], queue: Queue[Job]) -> Iterator[ReplayMoment[Job]]:
@@ -80,6 +85,12 @@ def replay(jobs: Iterable[Job], queue: Queue[Job]) -> Iterator[ReplayMoment[Job]
         for job in began:
             count += 1
             heappush(running, (now_s + job.run_s, count, job))
-        yield ReplayMoment(now_s, came, began, went, stopped)
+        resized = queue.resized()
+        for job, in_s in resized:
+            running = [each for each in running if each[2] is not job]
+            heapify(running)
+            count += 1
+            heappush(running, (now_s + in_s, count, job))
+        yield ReplayMoment(now_s, came, began, went, stopped, [job for job, _ in resized])
         asked_s = queue.wake_s(now_s)
         wake_s = asked_s if asked_s is not None and asked_s > now_s else None

@@ -120,14 +120,20 @@ def _seen(node: DrawnNode, veil: Veil) -> bytes:
         return node.wire
     held: dict[str, tuple[int, ...]] = {}
     for who, gpus in node.row.held.items():
-        namespace, slash, _ = who.partition("/")
-        word = who if not slash or veil.shows(namespace) else HIDDEN
+        word = _veiled(who, veil)
         held[word] = tuple(sorted((*held.get(word, ()), *gpus)))
-    return _encode(msgspec.structs.replace(node.row, held=held))
+    mig = tuple(msgspec.structs.replace(each, who=_veiled(each.who, veil)) for each in node.row.mig)
+    return _encode(msgspec.structs.replace(node.row, held=held, mig=mig))
+
+
+def _veiled(who: str, veil: Veil) -> str:
+    namespace, slash, _ = who.partition("/")
+    return who if not slash or veil.shows(namespace) else HIDDEN
 
 
 def _namespaces(row: NodeRow) -> Iterator[str]:
-    return (who.partition("/")[0] for who in row.held if "/" in who)
+    holders = (*row.held, *(device.who for device in row.mig))
+    return (who.partition("/")[0] for who in holders if "/" in who)
 
 
 def _jobs(old: Mapping[JobKey, DrawnJob], new: Mapping[JobKey, DrawnJob], veil: Veil) -> Iterator[_Change]:

@@ -5,11 +5,11 @@ from hashlib import sha256
 import msgspec
 
 from closeknit.api.nodetopology import PortState
-from closeknit.cluster.node.node import Holder, HolderKind, NodeView
+from closeknit.cluster.node.node import Holder, HolderKind, MigView, NodeView
 from closeknit.machine.checks import LEVELS
 from closeknit.machine.graph import Machine, MachineNic
 from closeknit.machine.islands import islands
-from closeknit.webmap.map_rows import CLAIM, POD, MachineRow, NodeRow
+from closeknit.webmap.map_rows import CLAIM, POD, MachineRow, MigRow, NodeRow
 
 _NEAR = LEVELS[:3]  # below one PCIe switch, or on one host bridge
 _NOBODY = {HolderKind.POD: POD, HolderKind.CLAIM: CLAIM}
@@ -57,9 +57,15 @@ def node_row(view: NodeView) -> NodeRow:
         held={who: tuple(gpus) for who, gpus in held.items()},
         unnamed=max(0, len(view.free) - view.free_gpus) if excluded is None else 0,
         unusable={gpu: str(fault)[:_WORDS] for gpu, fault in view.unusable.items() if gpu not in view.holders},
+        mig=tuple(map(_mig, view.mig)),
         excluded="" if excluded is None else excluded.reason.value,
         message="" if excluded is None else excluded.message[:_WORDS],
     )
+
+
+def _mig(device: MigView) -> MigRow:
+    who = "" if device.holder is None else holder_word(device.holder)
+    return MigRow(device.gpu, device.profile, who, "" if device.fault is None else str(device.fault)[:_WORDS])
 
 
 def holder_word(holder: Holder) -> str:

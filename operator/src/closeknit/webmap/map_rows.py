@@ -31,6 +31,19 @@ class MachineRow(WireRow, frozen=True, omit_defaults=True, rename="camel"):
     """Of one NVLink, in GB/s and direction."""
 
 
+class MigRow(WireRow, frozen=True, omit_defaults=True, array_like=True):
+    """One MIG device of a GPU."""
+
+    gpu: int
+    """NVML index of the GPU that it is cut from."""
+    profile: str
+    """1g.18gb."""
+    who: str = ""
+    """Its holder, as in `NodeRow.held`; empty where it has none."""
+    why: str = ""
+    """Why no Pod can have it."""
+
+
 class NodeRow(WireRow, frozen=True, omit_defaults=True, rename="camel"):
     """One node with GPUs. GPUs go by NVML index."""
 
@@ -45,6 +58,8 @@ class NodeRow(WireRow, frozen=True, omit_defaults=True, rename="camel"):
     """GPUs of `free` that are held, and it is not known which."""
     unusable: dict[int, str] = {}
     """Why no Pod can have the GPU."""
+    mig: tuple[MigRow, ...] = ()
+    """Its MIG devices, by GPU."""
     excluded: str = ""
     """Why the node gets no job, in one word; empty where it gets some."""
     message: str = ""

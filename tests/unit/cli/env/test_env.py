@@ -78,6 +78,37 @@ def test_people_get_a_table(tmp_path: Path) -> None:
     assert lines[-1].startswith("left to NCCL: ")
 
 
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [
+        (None, {"NCCL_RAS_ENABLE": "read by NCCL 2.24 and later", "NCCL_CTA_POLICY": "read by NCCL 2.29 and later"}),
+        (
+            "2.28.9",
+            {
+                "NCCL_RAS_ENABLE": "",
+                "NCCL_CTA_POLICY": "read by NCCL 2.29 and later, and not by the 2.28.9 of its Pods",
+            },
+        ),
+        ("2.30.7", {"NCCL_RAS_ENABLE": "", "NCCL_CTA_POLICY": ""}),
+    ],
+)
+def test_which_nccl_reads_a_variable_is_told_unless_that_of_the_pods_does(
+    tmp_path: Path, version: str | None, told: dict[str, str]
+) -> None:
+    env = [{"name": "NCCL_RAS_ENABLE", "value": "1"}, {"name": "NCCL_CTA_POLICY", "value": "ZERO"}]
+    found = objects()
+    found[-1]["spec"] = {**SPEC, "template": {"spec": {"containers": [{"name": "trainer", "image": "i", "env": env}]}}}
+    if version is not None:
+        found[-1]["status"]["environment"] = {"ncclVersion": version}
+    answer = json.loads(run(tmp_path, found, "train", "-n", "team-b", "-o", "json").stdout)
+    assert answer["ncclVersion"] == version
+    variables = {each["name"]: each["why"] for each in answer["variables"]}
+    assert {name: variables[name] for name in told} == told
+    page = run(tmp_path, found, "train", "-n", "team-b").stdout
+    assert (f"NCCL in its Pods: {version}" in page) is (version is not None)
+    assert ("warning: NCCL_CTA_POLICY=ZERO: its Pods have NCCL 2.28.9" in page) is (version == "2.28.9")
+
+
 def test_a_job_that_is_only_a_file_shows_what_it_would_get(tmp_path: Path) -> None:
     job = training_job(name="asked", namespace="ml", spec=SPEC)
     (tmp_path / "job").write_text(json.dumps({**job, "metadata": {"name": "asked", "namespace": "ml"}, "status": {}}))

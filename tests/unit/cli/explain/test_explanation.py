@@ -106,6 +106,13 @@ def test_a_job_that_nobody_has_seen() -> None:
     assert (answer.reason, answer.next_step and answer.next_step.code) == (NOT_SEEN, NOT_SEEN)
 
 
+def test_the_version_of_nccl_is_told_once_it_is_known() -> None:
+    told = found(state="Running", environment={"ncclVersion": "2.28.9"})
+    assert explanation(told).nccl_version == "2.28.9"
+    assert "NCCL in its Pods: 2.28.9" in drawn(told, is_wide=True)
+    assert explanation(found(state="Running")).nccl_version is None
+
+
 def test_pods_that_do_not_run_are_named_a_few_of_them() -> None:
     pods = [ToldPod(f"train-a1-worker-0000{n}", "n", "ImagePullBackOff", "no such image") for n in range(7)]
     placed: dict[str, Any] = {"state": "Starting", "placement": {"nodeCount": 7}}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
+from typer.testing import CliRunner
 
 from closeknit.cli.input.given import Reach
 from closeknit.cli.input.not_there import NotThere
@@ -20,6 +21,7 @@ from closeknit.cli.logs.command import logs
 from closeknit.cli.logs.log_lines import MOST_LINE_BYTES, LogLines
 from closeknit.cli.logs.log_reader import LogsArguments
 from closeknit.cli.logs.log_sources import places
+from closeknit.cli.main import app
 from faults.http_server import serving
 
 FILE = Path(__file__).parents[4] / "examples/clusters/busy.yaml"
@@ -49,6 +51,9 @@ class Server:
             if told is None:
                 return refused(404, "NotFound", f'pods "{parts[-2]}" not found')
             text = told.pop(0) if len(told) > 1 else told[0]
+            if text == "removed" and "previous" in request.query:
+                words = f'previous terminated container "trainer" in pod "{parts[-2]}" not found'
+                return refused(400, "BadRequest", words)
             if text == "waiting":
                 return refused(400, "BadRequest", f'container "trainer" in pod "{parts[-2]}" is waiting to start')
             response = web.StreamResponse()
@@ -131,6 +136,70 @@ def test_a_pod_that_is_gone_hides_none_of_the_others(tmp_path: Path, capfd: pyte
     run(Server({SECOND: ["two\n"]}), tmp_path, "llama-70b", everyone=True)
     told = capfd.readouterr()
     assert (told.out, told.err) == ("[8-15] two\n", f"closeknit: {FIRST} is gone\n")
+
+
+def test_previous_is_the_run_before_the_last_restart(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """In other Pods, whose last container is meant; in place, in the container before; and of one that waits again."""
+    first, second = (f"llama-70b-a1-worker-0000{index}" for index in range(2))
+    server = Server({first: ["one\n"], second: ["two\n"], FIRST: ["now\n"], SECOND: ["now 2\n"]})
+    run(server, tmp_path, "llama-70b", previous=True, tail=5)  # without a rank, the one that ended it
+    run(server, tmp_path, "llama-70b", previous=True, ranks=(3,))
+    run(server, tmp_path, "llama-70b", previous=True, everyone=True)
+    assert capfd.readouterr().out == "two\none\n[0-7] one\n[8-15] two\n"
+    assert not any("previous" in each for each in server.asked)
+
+    end = {**server.jobs["llama-70b"]["status"]["attempts"][0], "number": 2, "inPlace": True}
+    end["exits"] = [{"pod": SECOND, "node": "gpu-05", "exitCode": 1}]
+    server.jobs["llama-70b"]["status"]["attempts"].append(end)
+    server.asked.clear()
+    run(server, tmp_path, "llama-70b", previous=True)
+    assert server.asked == [f"/api/v1/namespaces/ml/pods/{SECOND}/log?container=trainer&previous=true"]
+    assert capfd.readouterr().out == "now 2\n"
+
+    server.printed[SECOND] = ["removed"]
+    with pytest.raises(
+        NotThere, match=f"the kubelet has deleted what {SECOND} printed before it started again in place"
+    ):
+        run(server, tmp_path, "llama-70b", previous=True)
+    server.printed[SECOND] = ["now 2\n"]
+
+    del server.jobs["llama-70b"]["status"]["placement"]
+    server.jobs["llama-70b"]["status"]["state"] = "Queued"
+    with pytest.raises(NotThere, match=r"it is Queued.*; --follow waits, --previous shows its last run"):
+        run(server, tmp_path, "llama-70b")
+    run(server, tmp_path, "llama-70b", previous=True)
+    assert capfd.readouterr().out == "now 2\n"
+    assert "previous" not in server.asked[-1]
+    with pytest.raises(NotThere, match="has no place now, so that no rank has one: leave out --rank and --all"):
+        run(server, tmp_path, "llama-70b", previous=True, ranks=(3,))
+
+
+def test_previous_of_a_job_that_has_not_restarted(tmp_path: Path) -> None:
+    with pytest.raises(NotThere, match="ml/tensor-4 has not restarted: there is no run before"):
+        run(Server(), tmp_path, "tensor-4", previous=True)
+    words = "give --follow or --previous: what has ended prints nothing more"
+    result = CliRunner().invoke(app, ["logs", "tensor-4", "-f", "-p"])
+    assert (result.exit_code, result.stderr) == (2, f"closeknit: {words}\n")
+
+
+def test_who_follows_is_told_once_that_the_api_server_does_not_answer(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_reader, "EVERY_S", 0.01)
+    server, looked = Server({FIRST: [dated("a")]}), Server.answer
+
+    async def answer(server: Server, request: web.Request) -> web.StreamResponse:
+        if request.path.endswith("/llama-70b") and 2 <= server.looks < 6:
+            server.looks += 1
+            return refused(503, "ServiceUnavailable", "etcd has no leader")
+        if server.looks >= 6:
+            server.jobs["llama-70b"]["status"]["state"] = "Failed"
+        return await looked(server, request)
+
+    monkeypatch.setattr(Server, "answer", answer)
+    run(server, tmp_path, "llama-70b", follow=True)
+    told = capfd.readouterr()
+    assert (told.out, told.err) == ("a\n", "closeknit: etcd has no leader; asking again\n")
 
 
 def dated(*lines: str) -> str:

@@ -1,7 +1,6 @@
 """`closeknit map` against an API server whose kubelet forwards to a real map."""
 
 import asyncio
-import json
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -17,6 +16,7 @@ from closeknit.cli.input.given import Reach
 from closeknit.cli.input.not_there import NotThere
 from closeknit.cli.map import command
 from closeknit.cli.map.command import MapArguments, forward
+from closeknit.cli.map.operator_pod import NAMESPACE, operator_pod
 from closeknit.kube.errors import Unavailable
 from closeknit.kube.http.port_forward import PortForward
 from faults.http_server import serving
@@ -122,17 +122,17 @@ def test_the_map_comes_through_with_its_headers_and_no_credential_of_ours(
     url, begun, _, cluster = asyncio.run(asyncio.wait_for(story(), 20))
     assert url.startswith("http://127.0.0.1:") and url.endswith("/map/")
     assert b"data: {" in begun
-    assert cluster.asked[0].startswith("/api/v1/namespaces/closeknit/pods?")
+    assert cluster.asked[0].startswith("/api/v1/namespaces/closeknit-system/pods?")
     assert "app.kubernetes.io%2Fcomponent%3Doperator" in cluster.asked[0]
-    assert cluster.asked[-1] == "/api/v1/namespaces/closeknit/pods/operator-b/portforward?ports=9090"
+    assert cluster.asked[-1] == "/api/v1/namespaces/closeknit-system/pods/operator-b/portforward?ports=9090"
     assert TOKEN.encode() not in cluster.passed and b"Authorization" not in cluster.passed
 
 
 @pytest.mark.parametrize(
     ("cluster", "words"),
     [
-        (Cluster([]), "no operator runs in namespace closeknit: name its namespace by --namespace"),
-        (Cluster([pod("a", is_ready=False)]), "no Pod of the operator is ready: a in namespace closeknit"),
+        (Cluster([]), "no operator runs in namespace closeknit-system: name its namespace by --namespace"),
+        (Cluster([pod("a", is_ready=False)]), "no Pod of the operator is ready: a in namespace closeknit-system"),
         (Cluster([pod("a", args=["--no-map"])]), "this operator serves no map: the chart's map.enabled"),
         (Cluster([pod("a")], refuses=403), "you may not forward a port to the operator: that takes list of pods"),
         (Cluster([pod("a")], refuses=401), "cannot ask the cluster"),
@@ -175,7 +175,7 @@ def test_a_pod_that_is_gone_is_replaced_and_what_is_wrong_is_told_once(
 
     asked, status = asyncio.run(asyncio.wait_for(story(), 20))
     assert status == 200
-    assert asked[-1].startswith("/api/v1/namespaces/closeknit/pods/second/portforward")
+    assert asked[-1].startswith("/api/v1/namespaces/closeknit-system/pods/second/portforward")
     lost = [line for line in capsys.readouterr().err.splitlines() if "nobody listens on it" in line]
     assert lost == ["closeknit: the way to the operator was lost: the kubelet says: nobody listens on it"]
 
@@ -213,4 +213,33 @@ def test_it_listens_on_the_loopback_alone_and_opens_no_browser_in_a_terminal(mon
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     monkeypatch.setattr("sys.platform", "linux")
     assert not command._has_window()
-    assert json.dumps(command.NAMESPACE) == '"closeknit"'
+
+
+def test_it_looks_where_the_readme_installs_it_and_then_everywhere(tmp_path: Path) -> None:
+    readme = (Path(__file__).parents[4] / "README.md").read_text()
+    assert f"helm install closeknit helm/closeknit --namespace {NAMESPACE} --create-namespace" in readme
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        elsewhere = {**pod("operator"), "metadata": {"name": "operator", "namespace": "gpu-infra"}}
+        if not request.path.endswith("/pods"):
+            return web.json_response({}, status=404)
+        if request.path == "/api/v1/pods" and is_tenant:
+            return web.json_response({"message": "no"}, status=403)
+        items = [elsewhere] if request.path in ("/api/v1/pods", "/api/v1/namespaces/gpu-infra/pods") else []
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
+
+    async def found(namespace: str | None) -> str:
+        async with serving(answer, tmp_path) as api:
+            return (await operator_pod(api, namespace)).path
+
+    is_tenant = False
+    assert asyncio.run(found(None)) == "/api/v1/namespaces/gpu-infra/pods/operator"
+    assert asked == ["/api/v1/namespaces/closeknit-system/pods", "/api/v1/pods"]
+    with pytest.raises(NotThere, match="no operator runs in namespace other: name its namespace by --namespace"):
+        asyncio.run(found("other"))
+    is_tenant = True
+    with pytest.raises(NotThere, match="no operator runs in namespace closeknit-system: name its namespace by"):
+        asyncio.run(found(None))
+    assert asyncio.run(found("gpu-infra")) == "/api/v1/namespaces/gpu-infra/pods/operator"

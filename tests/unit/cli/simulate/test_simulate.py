@@ -49,6 +49,28 @@ def test_people_are_told_waits_allocation_and_fragmentation(tmp_path: Path) -> N
     assert result.stderr == ""  # it was over at once
 
 
+ELASTIC = f"{HEADER},minGPUs,defragment\n0,2000,4,,\n10,600,8,4,Planned\n"
+
+
+def test_elastic_jobs_are_replayed_and_counted(tmp_path: Path) -> None:
+    """The second begins with half of its GPUs after a minute; it grows once the first has gone."""
+    result = simulate(tmp_path, ELASTIC)
+    assert result.exit_code == 0, result.output
+    assert "1 began with fewer GPUs, 0 shrank, 0 grew, 0 moved" in result.stdout
+    found = as_json(tmp_path, ELASTIC)
+    assert found["elastic"] == {"startedSmaller": 1, "shrunk": 0, "grown": 0}
+    assert (found["moved"], found["endSeconds"]) == (0, 2000)
+
+
+@pytest.mark.parametrize(
+    ("cells", "column"), [("16,", "minGPUs"), ("0,", "minGPUs"), ("x,", "minGPUs"), (",Sometimes", "defragment")]
+)
+def test_a_size_or_a_move_that_cannot_be_is_told_with_its_column(tmp_path: Path, cells: str, column: str) -> None:
+    result = simulate(tmp_path, f"{HEADER},minGPUs,defragment\n0,60,8,{cells}\n")
+    assert result.exit_code == 2
+    assert f"column {column}" in result.stderr
+
+
 def test_without_a_terminal_a_long_replay_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "ELSEWHERE_S", 0.0)
     result = simulate(tmp_path, TRACE, "-o", "json")

@@ -124,7 +124,7 @@ def test_an_api_server_that_does_not_answer_for_a_moment_is_asked_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(Server(failing=frozenset({2, 3})), tmp_path) is True
-    assert capsys.readouterr().err == "closeknit: the API server does not answer; asking again\n"
+    assert capsys.readouterr().err == "closeknit: etcd is away; asking again\n"
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,7 @@ def test_requests_carry_method_query_body_login_and_name(tmp_path: Path) -> None
             await api.apply(NODES, "n", {"kind": "Node"}, field_manager="closeknit-agent")
             await api.put_status(JOBS, "j", {"metadata": {"resourceVersion": "7"}}, namespace="ml")
             await api.delete(PODS, "p", uid="U", namespace="ml")
+            await api.delete(PODS, "q", uid="U", namespace="ml", is_forced=True)
 
     asyncio.run(main())
     options = {
@@ -178,6 +179,7 @@ def test_requests_carry_method_query_body_login_and_name(tmp_path: Path) -> None
         ),
         ("PUT", f"{job}/status?timeout=4s", "application/json", {"metadata": {"resourceVersion": "7"}}),
         ("DELETE", "/api/v1/namespaces/ml/pods/p", "application/json", options),
+        ("DELETE", "/api/v1/namespaces/ml/pods/q", "application/json", {**options, "gracePeriodSeconds": 0}),
     ]
 
 

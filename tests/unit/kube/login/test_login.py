@@ -277,7 +277,6 @@ PLAIN = {
     "nothing": ({}, None),
 }
 OTHERS: dict[str, dict[str, Any]] = {
-    "a program": {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "false"}},
     "a provider": {"auth-provider": {"name": "oidc"}},
     "a password": {"username": "a", "password": "b"},
     "somebody else": {"token": "t", "as": "admin"},
@@ -333,10 +332,49 @@ def test_a_certificate_of_ones_own_and_a_server_that_is_not_checked(tmp_path: Pa
         PlainLogin.of(Kubeconfig.of([kubeconfig_of(torn, tmp_path)], None), "default")
 
 
-def test_a_token_file_that_is_gone_is_named(tmp_path: Path) -> None:
-    async def main() -> None:
-        login = await log_in(kubeconfig_of({"tokenFile": "gone"}, tmp_path))
-        with pytest.raises(LoginError, match=r"the token file .*/gone cannot be read: No such file"):
-            await login.authorization()
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "the token file .*/of-me cannot be read: No such file"),
+        (b"", "the token file .*/of-me holds no token"),
+        (b"two\nlines", "the token file .*/of-me holds no token"),
+        (b"\xff\xfe", "the token file .*/of-me holds no token"),
+        (b"x" * (1 << 21), "the token file .*/of-me holds no token"),
+    ],
+    ids=["gone", "empty", "two lines", "no text", "2 MiB"],
+)
+def test_a_token_file_without_a_token_is_named_before_any_request(
+    content: bytes | None, words: str, tmp_path: Path
+) -> None:
+    if content is not None:
+        (tmp_path / "of-me").write_bytes(content)
+    with pytest.raises(LoginError, match=words):
+        asyncio.run(log_in(kubeconfig_of({"tokenFile": "of-me"}, tmp_path)))
 
-    asyncio.run(main())
+
+def test_a_token_whose_file_vanishes_is_used_until_it_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As kubectl: what exchanges it may remove it before it writes the next one."""
+
+    async def main() -> None:
+        login = await log_in(kubeconfig_of({"tokenFile": "token"}, tmp_path))
+        (tmp_path / "token").unlink()
+        await asyncio.sleep(TOKEN_S + 1)
+        assert await login.authorization() == "Bearer from-file"
+        assert "cannot be read: No such file or directory; the token that it held is used on" in caplog.text
+        await login.renew()
+        with pytest.raises(LoginError, match=r"the token file .*/token cannot be read: No such file"):
+            await login.authorization()
+        (tmp_path / "token").write_text("next")
+        assert await login.authorization() == "Bearer next"
+
+    virtual_time.run(main())
+
+
+@pytest.mark.parametrize("field", ["client-certificate", "certificate-authority"])
+def test_a_file_of_a_certificate_that_is_gone_is_named(field: str, tmp_path: Path) -> None:
+    of_cluster = field == "certificate-authority"
+    file = kubeconfig_of({} if of_cluster else {field: "gone"}, tmp_path, **({field: "gone"} if of_cluster else {}))
+    with pytest.raises(LoginError, match=f"^the {field} {tmp_path}/gone cannot be read: No such file or directory$"):
+        asyncio.run(log_in(file))

@@ -186,3 +186,35 @@ def test_a_kept_node_with_room_is_no_other_node() -> None:
     assert isinstance(placement, Placement)
     now = holding(cluster, placement, ["a"])
     assert replacement(now, request, booked(placement, ["a"]), TABLES).shares == {}
+
+
+def test_more_than_are_compared_at_once_are_replaced_part_after_part() -> None:
+    names = [f"n{number:02d}" for number in range(20)]
+    others = rows(*(f"x{number:02d}" for number in range(17)))
+    _, found = swapped(rows(*names), names[:18], *others, *rows("far", rack="r2"))
+    nodes = [share.node for share in found.placement.shares]  # type: ignore[attr-defined]
+    assert nodes[18:] == names[18:]
+    assert sorted(nodes[:18]) == sorted([*(view.name for view in others), "far"])
+    _, found = swapped(rows(*names), names[:18], *others)
+    assert found.placement is None  # type: ignore[attr-defined]
+    assert sorted(found.shares) == [*range(17)], "those that can be are replaced"  # type: ignore[attr-defined]
+
+
+def test_lost_nodes_of_several_sizes_are_replaced_by_nodes_of_their_sizes() -> None:
+    large, small = rows("a", "b"), rows("c", "d", gpus="0 1 2 3 other other other other")
+    cluster = cluster_of(*large, *small, levels=LEVELS, fabric=FABRIC)
+    request = wanted(gpus=20)
+    placement = place(cluster, request, TABLES)
+    assert isinstance(placement, Placement)
+    sizes = {share.node: len(share.gpus) for share in placement.shares}
+    lost = [max(sizes, key=lambda name: sizes[name]), min(sizes, key=lambda name: sizes[name])]
+    assert sizes[lost[0]] != sizes[lost[1]]
+    others = rows("x", "y")
+    now = holding(cluster_of(*large, *small, *others, levels=LEVELS, fabric=FABRIC), placement, lost)
+    shares = booked(placement, lost)
+    assert not_replaced(now, request, shares) is None
+    found = replacement(now, request, shares, TABLES)
+    assert found.placement is not None
+    for before, after in zip(placement.shares, found.placement.shares, strict=True):
+        assert (before.first_rank, len(before.gpus)) == (after.first_rank, len(after.gpus))
+        assert (before.node == after.node) is (before.node not in lost)

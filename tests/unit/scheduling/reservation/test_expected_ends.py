@@ -4,12 +4,19 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
-from closeknit.cluster.store.kinds import from_document
-from closeknit.scheduling.reservation.expected_ends import end_terms
+from closeknit.cluster.objects.node_objects import PriorityClass
+from closeknit.cluster.store.kinds import change, from_document
+from closeknit.scheduling.memo.memory import Memory
+from closeknit.scheduling.reservation import expected_ends
+from closeknit.scheduling.reservation.expected_ends import EndTerms, end_terms
+from closeknit.scheduling.schedule import schedule
 from scenarios.manifests import booked, condition, training_job
-from scenarios.story import NOW
+from scenarios.story import NOW, Story, plugin_node
 
 BOOKED = "2026-11-21T09:00:00Z"  # an hour before NOW
 
@@ -68,3 +75,79 @@ def test_an_end_is_never_in_the_past_and_moves_a_few_times_alone() -> None:
         assert end.at > now
         seen.add(end.at)
     assert len(seen) <= 13
+
+
+STEPS = st.integers(-3 * 86_400, 3 * 86_400)
+
+
+@given(
+    declared=st.none() | STEPS,
+    eighth=st.integers(7, 40_000),
+    due=st.none() | STEPS,
+    later=st.lists(st.integers(0, 3 * 86_400), max_size=8),
+)
+def test_an_end_holds_until_it_says(declared: int | None, eighth: int, due: int | None, later: list[int]) -> None:
+    def at(seconds: int | None) -> datetime | None:
+        return None if seconds is None else NOW + timedelta(seconds=seconds)
+
+    terms = EndTerms(runs({}), at(declared), timedelta(seconds=eighth), at(due))
+    found = terms.dated_end(NOW)
+    assert found.end == terms.end(NOW)
+    moments = [NOW + timedelta(seconds=each) for each in later]
+    if found.until is not None:
+        assert found.until > NOW
+        moments += [found.until - timedelta(seconds=1), found.until]
+    for now in moments:
+        if now >= NOW and (found.until is None or now < found.until):
+            assert terms.end(now) == found.end
+
+
+def waiting_for(*declared: str) -> Story:
+    """A node for each job that declares so much, and one job more."""
+    story = Story()
+    for number, each in enumerate(declared):
+        for manifest in plugin_node(f"gpu-{number}"):
+            story.add(manifest)
+        story.add(training_job(f"runs-{number}", spec={"gpus": 8, "expectedDuration": each}))
+    story.settle()
+    story.add(training_job("waits", spec={"gpus": 8 * len(declared)}))
+    story.settle()
+    return story
+
+
+def test_the_ends_of_jobs_that_have_not_changed_are_not_worked_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand jobs may declare, and every event asks when room comes free."""
+    asked: list[datetime] = []
+    real = expected_ends._with_time
+
+    def counted(declared: datetime, step: timedelta, now: datetime) -> datetime | None:
+        asked.append(declared)
+        return real(declared, step, now)
+
+    monkeypatch.setattr(expected_ends, "_with_time", counted)
+    story = waiting_for("4h", "5h", "6h", "7h", "8h")
+    first = story.decide().schedule
+    assert first.reservations
+    asked.clear()
+    story.pass_time(1)
+    cluster = first.cluster.after([change(PriorityClass("other", 1))])
+    second = schedule(cluster, story.tables, Memory(schedule=first), story.now)
+    assert (second.reservations, asked) == (first.reservations, [])
+    job = cluster.jobs[JobKey("team-b", "runs-3")]
+    changed = job.model_copy(update={"status": job.status.model_copy(update={"restarts": 1})})
+    third = schedule(cluster.with_job(changed), story.tables, Memory(schedule=second), story.now)
+    assert (third.reservations, len(asked)) == (first.reservations, 1)
+
+
+def test_what_is_remembered_of_ends_changes_none() -> None:
+    """While time passes, jobs end, and others are late."""
+    story = waiting_for("10m", "1h", "90m", "8h")
+    last = None
+    for step in range(40):
+        fresh = story.decide().schedule
+        last = schedule(fresh.cluster, story.tables, Memory(schedule=last), story.now)
+        assert last.ends.ends == fresh.ends.ends
+        assert last.reservations == fresh.reservations
+        story.pass_time(601)
+        if step == 20:
+            story.edit_job("runs-2", suspend=True)

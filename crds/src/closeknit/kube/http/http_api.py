@@ -241,13 +241,16 @@ class HttpApi:
         path, query = resource.path(namespace, name, "status"), {"timeout": f"{STORED_WITHIN_S}s"}
         return made_of(await self._call("PUT", path, query, body=body, headers=HEAD_ALONE))
 
-    async def delete(self, resource: Resource, name: str, *, uid: str, namespace: str | None = None) -> None:
+    async def delete(
+        self, resource: Resource, name: str, *, uid: str, namespace: str | None = None, is_forced: bool = False
+    ) -> None:
         """See `Api.delete`. Dependants are collected in the background."""
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "preconditions": {"uid": uid},
             "propagationPolicy": "Background",
+            **({"gracePeriodSeconds": 0} if is_forced else {}),
         }
         try:
             await self._call("DELETE", resource.path(namespace, name), body=options)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from closeknit.kube.errors import ApiError, LoginError, Unavailable, error_from_status
+from closeknit.kube.errors import ApiError, LoginError, Unauthorized, Unavailable, error_from_status
 from closeknit.kube.http.connections import Connections, HttpResponse
 from closeknit.kube.login.login import Login
 
@@ -81,7 +81,7 @@ class Requests:
             answer = await self._asked(method, target, body, again, most_bytes)
         self._is_unauthorized = answer.status == HTTPStatus.UNAUTHORIZED
         if not 200 <= answer.status <= 299:
-            raise _error(answer)
+            raise self._refusal(answer)
         return answer.body
 
     async def _asked(
@@ -96,7 +96,7 @@ class Requests:
             async with asyncio.timeout(self._timeout_s):
                 return await self._connections.ask(method, target, lines, body, most_bytes=most_bytes)
         except OSError as error:
-            raise _unavailable(error) from error
+            raise self._lost(error) from error
 
     @asynccontextmanager
     async def stream(self, path: str, query: Query) -> "AsyncGenerator[aiohttp.ClientResponse, None]":
@@ -112,10 +112,10 @@ class Requests:
                     response = await streams.enter_async_context(self._opened().stream(target, again))
                 self._is_unauthorized = response.status == HTTPStatus.UNAUTHORIZED
                 if response.status != HTTPStatus.OK:
-                    raise _error(await whole(response))
+                    raise self._refusal(await whole(response))
                 yield response
         except OSError as error:
-            raise _unavailable(error) from error
+            raise self._lost(error) from error
 
     @asynccontextmanager
     async def websocket(
@@ -129,9 +129,9 @@ class Requests:
                 yield found
         except RefusedUpgrade as error:
             self._is_unauthorized = error.status == HTTPStatus.UNAUTHORIZED
-            raise error_from_status(error.status, b"") from error
+            raise self._with_doubt(error_from_status(error.status, b"")) from error
         except OSError as error:
-            raise _unavailable(error) from error
+            raise self._lost(error) from error
 
     def _opened(self) -> "HttpSession":
         from closeknit.kube.http.http_session import HttpSession  # noqa: PLC0415 -- who never needs it is spared its memory
@@ -151,7 +151,7 @@ class Requests:
                 await self._login.renew()
             authorization = await self._login.authorization()
         except (OSError, LoginError) as error:
-            raise _unavailable(error) from error
+            raise Unavailable(f"no request is sent: {error}") from error
         said = {**self._headers, **headers}
         if authorization is not None:
             said["Authorization"] = authorization
@@ -175,6 +175,22 @@ class Requests:
             return None
         return said if said.get("Authorization") != refused.get("Authorization") else None
 
+    def _refusal(self, answer: HttpResponse) -> ApiError:
+        wait = answer.retry_after
+        return self._with_doubt(error_from_status(answer.status, answer.body, float(wait) if wait.isdigit() else None))
+
+    def _with_doubt(self, refused: ApiError) -> ApiError:
+        """The same, with what the login tells of itself. A server says no more than Unauthorized."""
+        if isinstance(refused, Unauthorized) and (doubt := self._login.doubt()) is not None:
+            return Unauthorized(f"{refused.message}: {doubt}", code=refused.code, reason=refused.reason)
+        return refused
+
+    def _lost(self, error: OSError) -> Unavailable:
+        """No answer. A server that checks certificates before all else breaks the connection off."""
+        told = str(error) or ("none came in time" if isinstance(error, TimeoutError) else type(error).__name__)
+        doubt = self._login.doubt()
+        return Unavailable(f"no answer from the API server: {told}{f'; {doubt}' if doubt else ''}")
+
 
 def _target(path: str, query: Query) -> str:
     parameters = urlencode({name: value for name, value in query.items() if value is not None}) if query else ""
@@ -187,13 +203,3 @@ def _proxy_of_environment(host: str) -> str | None:
     if proxy_bypass(address.hostname or ""):
         return None
     return getproxies().get(address.scheme)
-
-
-def _error(answer: HttpResponse) -> ApiError:
-    wait = answer.retry_after
-    return error_from_status(answer.status, answer.body, float(wait) if wait.isdigit() else None)
-
-
-def _unavailable(error: Exception) -> Unavailable:
-    told = str(error) or ("none came in time" if isinstance(error, TimeoutError) else type(error).__name__)
-    return Unavailable(f"no answer from the API server: {told}")

@@ -64,6 +64,10 @@ class KubeconfigLogin:
         again = Kubeconfig.of(self._kubeconfig.files, self._kubeconfig.context)
         await _load(again, self._configuration)
 
+    def doubt(self) -> str | None:
+        """Nothing is known of it."""
+        return None
+
     def close(self) -> None:
         """Ends what renews the token."""
         if self._refresh is not None:

@@ -30,6 +30,11 @@ class Login(Protocol):
         """Reads it again from its source, since it was refused. Raises LoginError and OSError."""
         ...
 
+    def doubt(self) -> str | None:
+        """Why an API server may refuse it, as far as it tells itself: it has expired. None where it is as it should
+        be."""
+        ...
+
     def close(self) -> None:
         """Ends what keeps it fresh."""
         ...
@@ -39,7 +44,7 @@ async def log_in(kubeconfig: Path | None, context: str | None = None) -> Login:
     """As kubectl: by `kubeconfig`; else by what $KUBECONFIG names, or by ~/.kube/config without that variable; else,
     where none of these is there, by the account of the Pod this runs in. `context` names another than the current one.
 
-    No request is sent. Raises LoginError and OSError.
+    No request is sent, but a login program is run. Raises LoginError and OSError.
     """
     from closeknit.kube.login.pod_login import SERVICE_HOST, PodLogin  # noqa: PLC0415 -- it imports this module
 
@@ -56,6 +61,7 @@ async def log_in(kubeconfig: Path | None, context: str | None = None) -> Login:
 
     read = Kubeconfig.of(files, context)
     if (plain := PlainLogin.of(read, namespace_of(os.environ))) is not None:
+        await plain.authorization()  # what cannot log in is told at once, and once
         return plain
     from closeknit.kube.login.kubeconfig import KubeconfigLogin  # noqa: PLC0415 -- its library takes 10 MB, and a second
 

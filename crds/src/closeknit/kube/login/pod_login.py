@@ -45,6 +45,10 @@ class PodLogin:
         """Reads the token at the next request."""
         self._read_at = None
 
+    def doubt(self) -> str | None:
+        """Nothing is known of it."""
+        return None
+
     def close(self) -> None:
         """Nothing is to be ended."""
 

@@ -12,6 +12,7 @@ from closeknit.sidecar.gang.hub import NO_REPLACED, Hub
 
 _LONGEST = 4096  # bytes that are read of a file
 _LONGEST_GANG = 1 << 22  # of some 45 for each of 65,536 members
+_LONGEST_VERSION = 11  # three numbers below 1,000
 _WORDS = 1024  # characters of a trainer's last words that are kept
 
 
@@ -106,6 +107,14 @@ class RunFolder:
         """What was kept of that."""
         text = self._read(f"step-{run}")
         return int(text) if text.isdigit() and len(text) < 12 else None
+
+    def keep_nccl_version(self, version: str) -> None:
+        """Keeps which version of NCCL the trainer has; it stays when the containers start again."""
+        self._write("nccl", version)
+
+    def nccl_version(self) -> str | None:
+        """What was kept of that."""
+        return self._read("nccl", _LONGEST_VERSION) or None
 
     def keep_hang(self, words: dict[str, object] | None) -> None:
         """Keeps what was told of a hang in this run; None: that it is over."""

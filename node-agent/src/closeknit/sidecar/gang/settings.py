@@ -41,6 +41,9 @@ class Settings(NamedTuple):
     tells_first_step: bool = False
     """Whether node rank 0 tells when its trainer first touches its file in the first run of these Pods, too: they
     follow others. In a later run it always does."""
+    tells_nccl: bool = False
+    """Whether node rank 0 tells the version of NCCL as soon as it is known: what the operator says of the template
+    depends on it. Beside other words it is always told."""
     restarts_hung: bool = False
     """Whether a gang that hangs starts again; else it is only told."""
     replacement: int = 0
@@ -78,6 +81,7 @@ class Settings(NamedTuple):
                 hears_ras=given.get("ras") is True,
                 behind_s=float(given["stallSeconds"]) if "stallSeconds" in given else None,
                 tells_first_step=given.get("firstStep") is True,
+                tells_nccl=given.get("nccl") is True,
                 restarts_hung=given.get("onHang") == "Restart",
                 replacement=int(given.get("replacement", 0)),
                 replaced={int(index): int(number) for index, number in others.items()},

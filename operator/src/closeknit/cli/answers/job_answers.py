@@ -130,6 +130,8 @@ class Explanation(Answer, frozen=True, kw_only=True, tag="Explanation"):
     """Changes with which it would fit now, the smallest first."""
     warnings: tuple[str, ...]
     """Settings of its own that do harm."""
+    nccl_version: str | None = None
+    """Version of NCCL in its Pods; null until a preflight or NCCL's RAS has told it."""
     runs: tuple[Run, ...]
     """Its last ten ends, the last one last."""
     trained_seconds: int | None

@@ -4,8 +4,9 @@ from contextlib import suppress
 
 from closeknit.cli.input.given import Reach
 from closeknit.cli.live.asking import all_of, asking, resource_of
+from closeknit.cli.live.way import no_planner
 from closeknit.cluster.store.kinds import KINDS, ClusterObject, Stream
-from closeknit.kube.errors import NotFound
+from closeknit.kube.errors import Forbidden, NotFound
 
 _READ = (Stream.NODES, Stream.NODE_TOPOLOGIES, Stream.CLUSTER_TOPOLOGIES)
 
@@ -23,6 +24,9 @@ async def objects(name: str, reach: Reach) -> tuple[str, list[ClusterObject]]:
         else:
             with suppress(NotFound):
                 found.append(jobs.convert(await api.get(resource_of(jobs), name, namespace=namespace)))
-        for stream in _READ:
-            found += [each async for each in all_of(api, kinds[stream])]
+        try:
+            for stream in _READ:
+                found += [each async for each in all_of(api, kinds[stream])]
+        except Forbidden as error:
+            raise no_planner(error) from None
     return namespace, [each for each in found if each is not None]

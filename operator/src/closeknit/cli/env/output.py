@@ -19,6 +19,7 @@ def as_json(sheet: EnvironmentSheet) -> str:
         "overTCP": sheet.over_tcp,
         "lacks": sheet.lacks,
         "leftToNCCL": sheet.left,
+        "ncclVersion": sheet.nccl_version,
         **({} if sheet.booked is None else {"booked": sheet.booked.wire()}),
     }
     return json.dumps(body, indent=2)
@@ -35,6 +36,8 @@ def print_sheet(sheet: EnvironmentSheet) -> None:
     name, value = (max(min(len(row[column]), 48) for row in rows) for column in (0, 1))
     for row in rows:
         print(f"{row[0]:<{name}}  {row[1]:<{value}}  {row[2]:<9}  {row[3]}".rstrip())
+    if sheet.nccl_version is not None:
+        print(f"NCCL in its Pods: {sheet.nccl_version}")
     for warning in sheet.warnings:
         print(printable(f"warning: {warning}"))
     if sheet.over_tcp is not None:

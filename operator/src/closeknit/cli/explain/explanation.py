@@ -32,6 +32,7 @@ def explanation(found: FoundJob) -> Explanation:
         where=_where(job),
         nearest=status.pending.nearest if status.pending is not None else (),
         warnings=status.environment.warnings if status.environment is not None else (),
+        nccl_version=status.environment.nccl_version if status.environment is not None else None,
         runs=tuple(map(_run, status.attempts)),
         trained_seconds=cost.trained_seconds if cost is not None else None,
         lost_gpu_seconds=dict(cost.lost_gpu_seconds) if cost is not None else {},

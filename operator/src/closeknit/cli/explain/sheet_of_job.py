@@ -123,6 +123,7 @@ def _draw_rest(told: Explanation, page: Page, now: datetime) -> None:
         "waits since": "" if told.waits_since is None else f"{told.waits_since} ({ago(told.waits_since, now)})",
         "queue": told.queue or "",
         "priority class": told.priority_class_name or "",
+        "NCCL in its Pods": told.nccl_version or "",
         "attempt": f"{told.attempt}, {_count(told.restarts, 'restart')}",
         "trained": "" if told.trained_seconds is None else length(told.trained_seconds),
         "effective training time": "" if told.ettr is None else f"{told.ettr:.1%}",

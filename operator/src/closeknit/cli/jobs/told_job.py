@@ -125,6 +125,7 @@ class ToldEnvironment(_Told, frozen=True):
     """Of status.environment."""
 
     warnings: tuple[str, ...] = ()
+    nccl_version: str | None = None
 
 
 class ToldStatus(_Told, frozen=True):

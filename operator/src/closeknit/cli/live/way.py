@@ -47,8 +47,18 @@ def not_there(what: str, error: Exception) -> NotThere:
 
 def no_planner(error: ApiError) -> NotThere:
     """What it means that somebody may not list what decisions read."""
+    other = ", or give a file of its objects by --cluster"
+    return _not_bound(error, "closeknit-planner", "rbac.planners", other)
+
+
+def no_viewer(error: ApiError) -> NotThere:
+    """What it means that somebody may not read NodeTopologies."""
+    return _not_bound(error, "closeknit-topology-viewer", "rbac.topologyViewers")
+
+
+def _not_bound(error: ApiError, role: str, value: str, other: str = "") -> NotThere:
     words = (
         f"cannot ask the cluster: {' '.join(str(error).split())}. Have an administrator bind you to the ClusterRole "
-        "closeknit-planner (the chart's rbac.planners), or give a file of its objects by --cluster"
+        f"{role} (the chart's {value}){other}"
     )
     return NotThere(printable(words))

@@ -46,6 +46,8 @@ class LogsArguments:
     tail: int | None
     """The last lines of each Pod alone."""
     reach: Reach
+    previous: bool = False
+    """Of the run before the last restart; not with `follow`."""
 
 
 async def read_logs(api: HttpApi, asked: LogsArguments, put: Put, say: Say) -> None:
@@ -53,7 +55,8 @@ async def read_logs(api: HttpApi, asked: LogsArguments, put: Put, say: Say) -> N
     job = (await asked_job(api, asked.job, asked.reach)).job
     reader = _Reader(api, asked, put, say)
     found = await reader.places(job.key.namespace)
-    chosen = found.chosen(asked.ranks, everyone=asked.everyone)
+    choose = found.chosen_before if asked.previous else found.chosen
+    chosen = choose(asked.ranks, everyone=asked.everyone)
     if len(chosen) > MOST_PODS:
         raise NotThere(f"{found.job} has {len(chosen)} Pods, more than {MOST_PODS}: name ranks by --rank")
     if not asked.follow:
@@ -86,7 +89,10 @@ class _Reader:
 
     def tell(self, found: LogSources) -> None:
         """What is waited for, once."""
-        words = f"{found.job} has no Pod yet: it is {found.state}{f' ({found.why})' if found.why else ''}"
+        self.say_once(f"{found.job} has no Pod yet: it is {found.state}{f' ({found.why})' if found.why else ''}")
+
+    def say_once(self, words: str) -> None:
+        """Says it, unless it was said last."""
         if words != self._told:
             self._told = words
             self._say(words)
@@ -95,19 +101,21 @@ class _Reader:
         """What the Pods have printed so far, one after the other. Raises NotThere where none has."""
         if not chosen:
             why = f" ({found.why})" if found.why else ""
-            raise NotThere(f"{found.job} has no Pod yet: it is {found.state}{why}; --follow waits for it")
+            words = "--follow waits for it" if found.before is None else "--follow waits, --previous shows its last run"
+            raise NotThere(f"{found.job} has no Pod yet: it is {found.state}{why}; {words}")
         missing = []
         for place in chosen:
             prefix = b"" if len(chosen) == 1 else _prefix(place)
+            is_ended = self._asked.previous and found.before is not None and found.before.in_place
             try:
-                async for line in self._lines(found.job.namespace, place.pod):
+                async for line in self._lines(found.job.namespace, place.pod, is_ended=is_ended):
                     await self._put(prefix + line)
             except TimeoutError:
                 raise NotThere(f"the log of {place.pod} has stopped to come after {ANSWER_S:g} s: ask again") from None
             except NotFound:
                 missing.append(f"{place.pod} is gone")
             except Invalid as error:
-                missing.append(str(error))
+                missing.append(_deleted(found, place) if is_ended else str(error))
         if missing and len(missing) == len(chosen):
             raise NotThere(printable(f"there is nothing of {found.job} to read: {missing[0]}"))
         for words in missing:
@@ -147,8 +155,9 @@ class _Reader:
         while True:
             try:
                 return await self.places(namespace)
-            except Transient:
+            except Transient as error:
                 is_refused = False
+                self.say_once(f"{' '.join(str(error).split())}; asking again")
             except Unauthorized:  # once: the login is renewed before the next request
                 if is_refused:
                     raise
@@ -196,9 +205,12 @@ class _Reader:
         for line in lines:
             await self._put(log.prefix + line)
 
-    async def _lines(self, namespace: str, pod: str) -> AsyncIterator[bytes]:
-        """All that there is now. Raises TimeoutError where the answer stops to come."""
-        tail = {} if self._asked.tail is None else {"tailLines": self._asked.tail}
+    async def _lines(self, namespace: str, pod: str, *, is_ended: bool) -> AsyncIterator[bytes]:
+        """All that there is now, or of the container before the present one. Raises TimeoutError where the answer stops
+        to come."""
+        tail: dict[str, str | int] = {} if self._asked.tail is None else {"tailLines": self._asked.tail}
+        if is_ended:
+            tail["previous"] = "true"
         lines = LogLines()
         async for piece in self._pieces(namespace, pod, tail, ANSWER_S):
             for part in lines.of(piece):
@@ -230,6 +242,14 @@ class _FollowedLog:
     opened_at: float | None = None
     """In seconds of Unix, when it was asked for the first time that it could be read; by the clock on the wall, which
     goes on while a laptop sleeps."""
+
+
+def _deleted(found: LogSources, place: LogSource) -> str:
+    """A kubelet that starts all containers of a Pod again removes the old ones first, with their logs."""
+    return (
+        f"the kubelet has deleted what {place.pod} printed before it started again in place; "
+        f"closeknit explain {found.job.name} -o wide has its last words, and --follow misses none"
+    )
 
 
 def _prefix(place: LogSource) -> bytes:

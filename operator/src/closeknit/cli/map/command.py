@@ -20,7 +20,6 @@ from closeknit.kube.errors import ApiError, Forbidden
 from closeknit.kube.http.http_api import HttpApi
 
 LOOPBACK = "127.0.0.1"  # by number: `localhost` may be another one's port by IPv6
-NAMESPACE = "closeknit"
 PIECE_BYTES = 1 << 15
 MOST_CONNECTIONS = 64  # a browser opens six; as many as the operator serves
 
@@ -37,9 +36,9 @@ class MapArguments:
 
 async def forward(asked: MapArguments) -> None:
     """Forwards until it is interrupted. Raises NotThere where there is no way."""
-    namespace = asked.reach.namespace or NAMESPACE
     async with reached(asked.reach, missing="the cluster knows no Pods") as api:
-        way = _Way(api, namespace, await operator_pod(api, namespace))
+        pod = await operator_pod(api, asked.reach.namespace)
+        way = _Way(api, pod)
         await way.check()
         try:
             server = await asyncio.start_server(way.carry, LOOPBACK, asked.port)
@@ -48,17 +47,17 @@ async def forward(asked: MapArguments) -> None:
             raise NotThere(printable(words)) from None
         async with server:
             url = f"https://{LOOPBACK}:{server.sockets[0].getsockname()[1]}/map/"
-            _tell(url)
+            _tell(url, pod.namespace)
             if asked.opens_browser and _has_window():
                 await asyncio.to_thread(webbrowser.open, url)
             await server.serve_forever()
 
 
-def _tell(url: str) -> None:
+def _tell(url: str, namespace: str) -> None:
     print(f"{url}\n")
     print("Ctrl-C ends it. The operator's certificate may be its own: the browser then asks whether to go on.")
     print("The page asks for a token, of an account that is bound to the ClusterRole closeknit-map-viewer:")
-    print("  kubectl create token map-reader -n closeknit --duration=8h", flush=True)
+    print(printable(f"  kubectl create token map-reader -n {namespace} --duration=8h"), flush=True)
 
 
 def _has_window() -> bool:
@@ -69,9 +68,8 @@ def _has_window() -> bool:
 class _Way:
     """The way to one Pod of the operator, and to the next one when it is gone."""
 
-    def __init__(self, api: HttpApi, namespace: str, pod: OperatorPod) -> None:
+    def __init__(self, api: HttpApi, pod: OperatorPod) -> None:
         self._api = api
-        self._namespace = namespace
         self._pod = pod
         self._open = 0
         self._told = ""
@@ -82,7 +80,7 @@ class _Way:
             async with self._api.port_forward(self._pod.path, self._pod.port):
                 pass
         except Forbidden as error:
-            raise not_allowed(self._namespace, error) from None
+            raise not_allowed(self._pod.namespace, error) from None
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection of this machine, until either end has no more."""
@@ -128,7 +126,7 @@ class _Way:
     async def _look_again(self) -> None:
         """Another Pod may have taken the place of one that is gone."""
         with suppress(ApiError, NotThere):
-            self._pod = await operator_pod(self._api, self._namespace)
+            self._pod = await operator_pod(self._api, self._pod.namespace)
 
     def _say(self, words: str) -> None:
         """Once, as long as it is the same."""

@@ -1,5 +1,6 @@
 """Which Pod of the operator serves the map."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -13,13 +14,14 @@ from closeknit.kube.http.http_api import HttpApi
 # As the chart labels it, of whatever release.
 LABELS = "app.kubernetes.io/name=closeknit,app.kubernetes.io/component=operator"
 PORT_NAME, PORT = "http", 8080
+NAMESPACE = "closeknit-system"  # where README and docs/install.md install it
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorPod:
     """A Pod that is ready, and its port."""
 
-    name: str
+    namespace: str
     path: str
     port: int
 
@@ -49,6 +51,7 @@ class _Status(msgspec.Struct):
 
 class _Metadata(msgspec.Struct):
     name: str
+    namespace: str = NAMESPACE
     deletionTimestamp: str | None = None  # noqa: N815 - so
 
 
@@ -58,24 +61,36 @@ class _Pod(msgspec.Struct):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-async def operator_pod(api: HttpApi, namespace: str) -> OperatorPod:
-    """The first one that is ready. Raises NotThere where there is none, or none may be listed."""
+async def operator_pod(api: HttpApi, namespace: str | None) -> OperatorPod:
+    """The first one that is ready: in this namespace; without one where it is installed by default, or else in any, as
+    far as all may be listed. Raises NotThere where there is none, or none may be listed."""
     try:
-        page = await api.list(PODS, namespace=namespace, label_selector=LABELS)
+        pods = await _pods(api, namespace or NAMESPACE)
     except Forbidden as error:
-        raise not_allowed(namespace, error) from None
-    pods = sorted((msgspec.json.decode(item, type=_Pod) for item in page.items), key=lambda pod: pod.metadata.name)
+        raise not_allowed(namespace or NAMESPACE, error) from None
+    if not pods and namespace is None:
+        with suppress(Forbidden):
+            pods = await _pods(api, None)
     if not pods:
-        raise NotThere(printable(f"no operator runs in namespace {namespace}: name its namespace by --namespace"))
+        words = f"no operator runs in namespace {namespace or NAMESPACE}: name its namespace by --namespace"
+        raise NotThere(printable(words))
     ready = [pod for pod in pods if _is_ready(pod)]
     if not ready:
-        raise NotThere(printable(f"no Pod of the operator is ready: {pods[0].metadata.name} in namespace {namespace}"))
+        first = pods[0].metadata
+        raise NotThere(printable(f"no Pod of the operator is ready: {first.name} in namespace {first.namespace}"))
     found = ready[0]
     containers = found.spec.containers
     if any("--no-map" in container.args for container in containers):
         raise NotThere("this operator serves no map: the chart's map.enabled leaves it out")
     ports = [port.containerPort for each in containers for port in each.ports if port.name == PORT_NAME]
-    return OperatorPod(found.metadata.name, PODS.path(namespace, found.metadata.name), ports[0] if ports else PORT)
+    where, name = found.metadata.namespace, found.metadata.name
+    return OperatorPod(where, PODS.path(where, name), ports[0] if ports else PORT)
+
+
+async def _pods(api: HttpApi, namespace: str | None) -> list[_Pod]:
+    page = await api.list(PODS, namespace=namespace, label_selector=LABELS)
+    found = [msgspec.json.decode(item, type=_Pod) for item in page.items]
+    return sorted(found, key=lambda pod: (pod.metadata.namespace, pod.metadata.name))
 
 
 def not_allowed(namespace: str, error: Forbidden) -> NotThere:

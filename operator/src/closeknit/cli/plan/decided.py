@@ -8,6 +8,7 @@ from typing import Any
 from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Pending, PlacementStatus, TrainingJobStatus
+from closeknit.cli.plan.after_a_wait import after_a_wait
 from closeknit.cli.plan.supposed import NOTHING, Supposed
 from closeknit.cluster.booking.booking import assignments, booking, names
 from closeknit.cluster.cluster import Cluster, build
@@ -124,6 +125,8 @@ class PlanRefused:
     """As Placed has it."""
     changes: tuple[Alternative, ...] = ()
     """Those of pending.nearest, with where it would then go."""
+    later: tuple[str, ...] = ()
+    """What becomes of it by waiting, though nothing else changes, one clause each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +227,8 @@ def decided(
             return Sitting(booked, status.placement, cluster.at(now), _waits_first(asked, scene, tables), held)
         if status is not None and status.pending is not None:
             scene = _scene(cluster.at(now), decision.schedule, asked.key)
-            return replace(_refused(asked, status.pending, scene, tables), booked=held)
+            later = after_a_wait(asked, status.pending, cluster, tables, now)
+            return replace(_refused(asked, status.pending, scene, tables), booked=held, later=later)
     raise AssertionError(f"{asked.key} is neither placed nor refused")
 
 

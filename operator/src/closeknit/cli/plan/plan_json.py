@@ -22,6 +22,7 @@ def as_json(answer: Placed | PlanRefused, supposed: str = "", *, is_relaxed: boo
         pending = answer.pending
         reason = {"reason": pending.reason, "message": pending.message, "nearest": pending.nearest}
         reason |= {} if pending.estimated_start is None else {"estimatedStart": pending.estimated_start}
+        reason |= {"later": list(answer.later)} if answer.later else {}
         relaxed = {"relaxed": [_relaxed(change) for change in answer.changes]} if is_relaxed else {}
         body = {"fits": False, "pending": reason, "free": scattered(answer.free), **relaxed, **_booked(answer)}
     else:

@@ -36,6 +36,8 @@ def print_table(
             console.print(_text(f"- {change}"))
             if is_relaxed and number < len(answer.changes):
                 console.print(Padding(_shares(answer.changes[number].placement), (0, 0, 0, 2)))
+        for clause in answer.later:
+            console.print(_text(clause))
         if answer.free.free_gpus:
             console.print(_text(f"free now: {_free(answer.free)}"))
         return

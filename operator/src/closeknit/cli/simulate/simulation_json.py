@@ -31,6 +31,12 @@ def as_json(account: ReplayAccount) -> str:
             "latestToSaid": round(foretold.latest, 2),
         },
         "preempted": {"times": account.stopped.times, "lostGPUSeconds": round(account.stopped.gpu_seconds, 3)},
+        "elastic": {
+            "startedSmaller": account.resizes.smaller_starts,
+            "shrunk": account.resizes.shrunk,
+            "grown": account.resizes.grown,
+        },
+        "moved": account.resizes.moved,
         "locality": {
             "jobs": locality.jobs,
             "bandwidthToIdeal": _rounded(locality.bandwidth_to_ideal),

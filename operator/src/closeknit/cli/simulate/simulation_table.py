@@ -52,6 +52,9 @@ def _facts(account: ReplayAccount) -> list[tuple[str, str]]:
     if account.stopped.times:
         told = f"{account.stopped.times:,} time{'' if account.stopped.times == 1 else 's'}"
         found.append(("preemption", f"{told}, which cost {account.stopped.gpu_seconds / 3600:,.1f} GPU-hours"))
+    if (resizes := account.resizes).are_any:
+        told = f"{resizes.smaller_starts:,} began with fewer GPUs, {resizes.shrunk:,} shrank, {resizes.grown:,} grew, "
+        found.append(("elastic jobs", f"{told}{resizes.moved:,} moved"))
     if locality.jobs:
         told = f"{locality.jobs:,} job{'' if locality.jobs == 1 else 's'} of several GPUs"
         if locality.bandwidth_to_ideal is not None and locality.at_ideal is not None:

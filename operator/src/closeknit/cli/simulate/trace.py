@@ -44,8 +44,10 @@ _WAY: Mapping[str, tuple[str, ...]] = {
     "minMemory": ("gpu", "minMemory"),
     "priorityClass": ("priorityClassName",),
     "expectedDuration": ("expectedDuration",),
+    "minGPUs": ("elastic", "minGPUs"),
+    "defragment": ("defragment",),
 }
-_NUMBERS = frozenset({"tensor", "context", "pipeline", "expert", "gpusPerNode"})
+_NUMBERS = frozenset({"tensor", "context", "pipeline", "expert", "gpusPerNode", "minGPUs"})
 _LISTED = {"product": ("gpu", "products")}
 _OF_EACH_POD = ("cpu", "memory")
 REQUIRED = ("arrival", "duration", "gpus")

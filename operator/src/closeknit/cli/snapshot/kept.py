@@ -97,6 +97,7 @@ SHAPES: Mapping[str, Shape | None] = {
             "placement": ...,
             "pending": _PENDING,
             "patientUntil": ...,
+            "queuedSince": ...,
         },
     },
     "Pod": {

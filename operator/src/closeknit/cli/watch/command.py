@@ -7,6 +7,7 @@ from datetime import datetime
 
 import msgspec
 
+from closeknit.api.text.printable import printable
 from closeknit.cli.answers.answer import written
 from closeknit.cli.answers.form import AnswerForm
 from closeknit.cli.answers.job_answers import Explanation
@@ -22,7 +23,6 @@ from closeknit.kube.errors import Transient, Unauthorized
 
 EVERY_S = 1.0
 SUCCEEDED, FAILED = "Succeeded", "Failed"
-_SILENT = "the API server does not answer; asking again"
 
 
 async def watch(name: str, reach: Reach, form: AnswerForm, clock: Callable[[], datetime]) -> bool:
@@ -39,8 +39,8 @@ async def watch(name: str, reach: Reach, form: AnswerForm, clock: Callable[[], d
             await asyncio.sleep(EVERY_S)
             try:
                 found, is_refused = await asked_job(api, key.name, there), False
-            except Transient:
-                screen.say(_SILENT)
+            except Transient as error:
+                screen.say(printable(f"{' '.join(str(error).split())}; asking again"))
                 continue
             except Unauthorized:  # once: before the next request the login is renewed
                 if is_refused:

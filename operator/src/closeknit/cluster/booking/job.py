@@ -17,6 +17,7 @@ from closeknit.api.objects import ObjectMeta, TrainingJob
 from closeknit.api.text.nesting import MAX_DEPTH, is_deeper, shallow
 from closeknit.api.trainingjob import MAX_TEMPLATE_BYTES, PackedTemplate, PodTemplate
 from closeknit.api.trainingjob_status import TrainingJobStatus
+from closeknit.cluster.booking.readable_parts import readable_parts
 from closeknit.cluster.objects.agent_report import first_fault
 from closeknit.cluster.objects.meta import WireStruct
 
@@ -48,8 +49,9 @@ class InvalidJob:
     error: str
     """The fault, with the field's name."""
     status: TrainingJobStatus
+    """The stored one, or what can be read of it."""
     is_status_read: bool = True
-    """Whether `status` is the stored one; an unreadable one is never overwritten."""
+    """Whether it is the stored one; an unreadable one is never overwritten."""
 
     @property
     def key(self) -> JobKey:
@@ -207,7 +209,8 @@ def _invalid(document: bytes, error: str) -> InvalidJob:
     head = msgspec.json.decode(document, type=_Head).metadata
     status = bytes(msgspec.json.decode(document, type=_StatusOnly).status)
     read = _status(status)
-    return InvalidJob(_metadata(head), error, read or TrainingJobStatus(), read is not None)
+    parts = TrainingJobStatus() if read is not None else readable_parts(status) or TrainingJobStatus()
+    return InvalidJob(_metadata(head), error, read or parts, read is not None)
 
 
 def _template_bytes(document: bytes) -> int:
@@ -237,7 +240,7 @@ def _metadata(head: _Metadata) -> ObjectMeta:
 
 
 def _status(document: bytes) -> TrainingJobStatus | None:
-    """The status, None where it cannot be read; the job's Pods then still hold what they hold."""
+    """The status, None where it cannot be read."""
     try:
         return TrainingJobStatus.model_validate_json(document)
     except ValidationError:

@@ -49,6 +49,7 @@ class Metadata(WireStruct, frozen=True):
     generation: int | None = None
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
     labels: dict[str, str] | None = None
     owner_references: list[Owner] | None = None
 

@@ -7,6 +7,7 @@ from enum import Enum
 import msgspec
 
 from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER, Role
+from closeknit.api.text.nccl_version import NcclVersion
 from closeknit.cluster.pods.pod import Pod
 
 _LARGEST_RUN = 1 << 53
@@ -56,6 +57,7 @@ class _Told(msgspec.Struct, frozen=True, rename="camel"):
     run: int = -1
     hang: HangReport | None = None
     first_step: int | None = None
+    nccl: str | None = None
 
 
 class RunReport(msgspec.Struct, frozen=True):
@@ -109,15 +111,25 @@ def first_step_at(pod: Pod, run: int) -> datetime | None:
     return datetime.fromtimestamp(at, UTC) if at is not None and 0 <= at < _LATEST else None
 
 
+def nccl_version(pod: Pod) -> NcclVersion | None:
+    """Version of its trainer's NCCL, as RAS told its sidecar; None where that is not told."""
+    told = _said(pod)
+    return None if told is None else NcclVersion.parse(told.nccl)
+
+
 def _told(pod: Pod, run: int) -> _Told | None:
+    told = _said(pod)
+    return told if told is not None and told.run == run else None
+
+
+def _said(pod: Pod) -> _Told | None:
     said = next((each.said for each in pod.containers if each.name == SIDECAR_CONTAINER), "")
     if not said:
         return None
     try:
-        told = _decode_told(said)
+        return _decode_told(said)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
-    return told if told.run == run else None
 
 
 def let_go_at(pod: Pod) -> str:

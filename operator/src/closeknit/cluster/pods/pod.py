@@ -19,6 +19,7 @@ from closeknit.api.names import (
     child_named,
 )
 from closeknit.api.trainingjob_status import Binding
+from closeknit.cluster.capacity.placeholder import Placeholder, placeholder_owner
 from closeknit.cluster.objects.meta import ForeignCondition, Metadata, Owner, WireStruct
 from closeknit.cluster.objects.pod_requests import (
     CPU,
@@ -106,6 +107,8 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
     pinned: str = ""  # node that a child of ours is made for
     is_stopped: bool = False
     """Whether its kubelet must end it, and keep it with its logs: it may be active for STOPPED_AFTER_S."""
+    is_forced: bool = False
+    """Whether somebody has deleted it by force: what is still there of it is held by finalizers."""
     grace_s: int = DEFAULT_GRACE_S
     """Time for its containers to end."""
     resource_version: str = ""
@@ -347,19 +350,21 @@ class WirePod(WireStruct, frozen=True):
     status: _PodStatus | None = None
 
 
-def pod(wire: WirePod) -> Pod | Lodger | None:
+def pod(wire: WirePod) -> Pod | Lodger | Placeholder | None:
     """The kept Pod. Another's without a GPU, a claim and a child's name is a Lodger, or None if it holds nothing
-    either: it is not bound to a node, or finished."""
+    either: it is not bound to a node, or finished. A placeholder holds nothing of the node that it is on."""
     metadata = wire.metadata
     spec = wire.spec or _PodSpec()
     status = wire.status or _PodStatus()
     owners = metadata.owners
     ours = bool(metadata.labels and JOB_LABEL in metadata.labels) or any(owner.is_training_job for owner in owners)
     phase = status.phase or ""
-    if not ours and phase in FINISHED_PHASES:
-        return None
     containers = [*(status.init_container_statuses or ()), *(status.container_statuses or ())]
     taken = requests(spec, status, containers, status.conditions or ())
+    if (asking := placeholder_owner(metadata, spec.priority)) is not None:
+        return None if phase in FINISHED_PHASES else _placeholder(wire, *asking, taken)
+    if not ours and phase in FINISHED_PHASES:
+        return None
     claims = _claims(spec, status)
     namespace = metadata.namespace or "default"
     if not (ours or claims or any(_is_gpu(name) for name in taken) or child_named(metadata.name) is not None):
@@ -388,6 +393,7 @@ def pod(wire: WirePod) -> Pod | Lodger | None:
         resource_version=metadata.resource_version or "",
         created=metadata.creation_timestamp or "",
         deletion_timestamp=metadata.deletion_timestamp,
+        is_forced=metadata.deletion_timestamp is not None and metadata.deletion_grace_period_seconds == 0,
         conditions=tuple(
             sorted(
                 (condition for condition in status.conditions or () if condition.type in KEPT_CONDITIONS),
@@ -401,6 +407,23 @@ def pod(wire: WirePod) -> Pod | Lodger | None:
         settings=((metadata.annotations and metadata.annotations.settings) or "")[:KEPT_SETTINGS],
         reason=status.reason or "",
         message=(status.message or "")[:KEPT_WORDS],
+    )
+
+
+def _placeholder(wire: WirePod, job: JobKey, job_uid: str, taken: Amounts) -> Placeholder:
+    metadata, spec = wire.metadata, wire.spec or _PodSpec()
+    asked = {name: amount for name, amount in taken.items() if _is_gpu(name)}
+    return Placeholder(
+        namespace=job.namespace,
+        name=metadata.name,
+        uid=metadata.uid or "",
+        job=job,
+        job_uid=job_uid,
+        resource=min(asked, default=""),
+        gpus=sum(asked.values()),
+        created=metadata.creation_timestamp or "",
+        node=spec.node_name or "",
+        is_going=metadata.deletion_timestamp is not None,
     )
 
 

@@ -16,6 +16,7 @@ from closeknit.cluster.booking.booking import AwaitedAttempt, Booking, booking
 from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.booking.parameter_servers import needs_of_one
 from closeknit.cluster.booking.restarting import worker_needs
+from closeknit.cluster.capacity.placeholder import CapacityRefusal, Placeholder
 from closeknit.cluster.capacity.provisioning import ProvisioningRequest
 from closeknit.cluster.kueue.flavors import ResourceFlavor, ServedKind, WorkloadPriorityClass
 from closeknit.cluster.kueue.workload import Workload
@@ -331,5 +332,16 @@ PROVISIONING_OF = Index[ObjectKey, ProvisioningRequest, JobKey, ProvisioningRequ
     lambda _, value: ((value.job, value),), attrgetter("name")
 )
 PROVISIONING = Table[ObjectKey, ProvisioningRequest](by_key, _itself, (PROVISIONING_OF,))
+PLACEHOLDERS_OF = Index[ObjectKey, Placeholder, JobKey, Placeholder](
+    lambda _, value: ((value.job, value),), attrgetter("name")
+)
+PLACEHOLDERS_ON = Index[ObjectKey, Placeholder, str, Placeholder](
+    lambda _, value: ((value.node, value),) if value.node else (), attrgetter("key")
+)
+PLACEHOLDERS = Table[ObjectKey, Placeholder](
+    by_key, lambda value: value if isinstance(value, Placeholder) else None, (PLACEHOLDERS_OF, PLACEHOLDERS_ON)
+)
+"""They reach no node's view: what they stand for is free."""
+CAPACITY_REFUSALS = Table[JobKey, CapacityRefusal](_job_key, _itself)
 SERVED = Table[str, ServedKind](by_name, _itself)
 """Kinds that a cluster need not serve, and that are read of it."""

@@ -16,6 +16,7 @@ import msgspec
 from closeknit.api.names import CLUSTER_TOPOLOGY, GROUP, JOB_LABEL, KUEUE_GROUP, NODE_TOPOLOGY, TRAINING_JOB, VERSION
 from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.cluster.booking.job import InvalidJob, job_from_builtins, job_from_json
+from closeknit.cluster.capacity.placeholder import CapacityRefusal, Placeholder
 from closeknit.cluster.capacity.provisioning import (
     AUTOSCALING_GROUP,
     AUTOSCALING_VERSION,
@@ -77,6 +78,7 @@ from closeknit.cluster.store.indexes import (
     AWAITING,
     BLAMED,
     BOOKINGS,
+    CAPACITY_REFUSALS,
     CLAIMS,
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
@@ -85,6 +87,7 @@ from closeknit.cluster.store.indexes import (
     LODGERS,
     NIC_SLICES,
     NODES,
+    PLACEHOLDERS,
     PODS,
     PRIORITIES,
     PROVISIONING,
@@ -123,6 +126,8 @@ ClusterObject = (
     | ResourceFlavor
     | WorkloadPriorityClass
     | ProvisioningRequest
+    | Placeholder
+    | CapacityRefusal
     | ServedKind
     | Silence
 )
@@ -151,6 +156,8 @@ class Stream(StrEnum):
     RESOURCE_FLAVORS = "resourceflavors"
     WORKLOAD_PRIORITY_CLASSES = "workloadpriorityclasses"
     PROVISIONING_REQUESTS = "provisioningrequests"
+    CAPACITY_REFUSALS = "capacity-refusals"
+    """No stream of the API server: what it answered where nodes were asked for in vain."""
     SERVED = "served"
     """No stream of the API server: what the answers to lists of the kinds that it need not serve come to."""
     SILENCES = "silences"
@@ -229,7 +236,7 @@ def _named(
     return "", value.name
 
 
-def _keyed(value: Pod | Lodger | ResourceClaim | PersistentVolumeClaim) -> ObjectKey:
+def _keyed(value: Pod | Lodger | Placeholder | ResourceClaim | PersistentVolumeClaim) -> ObjectKey:
     return value.key
 
 
@@ -286,8 +293,8 @@ KINDS: tuple[Kind, ...] = (
         "Pod",
         True,
         *_POD,
-        (Pod, Lodger),
-        (PODS, LODGERS),
+        (Pod, Lodger, Placeholder),
+        (PODS, LODGERS, PLACEHOLDERS),
         field_selector="status.phase!=Succeeded,status.phase!=Failed",
         label_selector=f"!{JOB_LABEL}",
     ),
@@ -455,6 +462,18 @@ _SERVED = Kind(
     (ServedKind,),
     (SERVED,),
 )
+_CAPACITY_REFUSALS = Kind(
+    Stream.CAPACITY_REFUSALS,
+    "",
+    "v1",
+    "capacityrefusals",
+    "CapacityRefusal",
+    True,
+    *_struct(CapacityRefusal, lambda refusal: refusal),
+    lambda refusal: tuple(refusal.job),
+    (CapacityRefusal,),
+    (CAPACITY_REFUSALS,),
+)
 _SILENCES = Kind(
     Stream.SILENCES,
     "coordination.k8s.io",
@@ -467,9 +486,10 @@ _SILENCES = Kind(
     (Silence,),
     (SILENCES,),
 )
-BY_STREAM: Mapping[Stream, Kind] = {entry.stream: entry for entry in (*KINDS, _SERVED, _SILENCES)}
+_OWN = (_SERVED, _SILENCES, _CAPACITY_REFUSALS)  # of no stream of the API server
+BY_STREAM: Mapping[Stream, Kind] = {entry.stream: entry for entry in (*KINDS, *_OWN)}
 _BY_KIND = {(entry.group, entry.kind): entry for entry in KINDS}
-_BY_TYPE = {held: entry for entry in (*KINDS, _SERVED, _SILENCES) for held in entry.holds}
+_BY_TYPE = {held: entry for entry in (*KINDS, *_OWN) for held in entry.holds}
 
 
 def from_document(document: Mapping[str, Any]) -> ClusterObject | None:

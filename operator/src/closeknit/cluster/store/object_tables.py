@@ -182,6 +182,10 @@ class ObjectTables:
         to_come = (share for share in self.under(BOOKED_ON, name) if self._worker(share) is None)
         return (*map(gpu_user, self._pods(name)), *map(gpu_user_to_come, to_come))
 
+    def awaits_pods(self, name: str) -> bool:
+        """Whether a share that is booked on a node has no bound Pod there."""
+        return any(self._worker(share) is None for share in self.under(BOOKED_ON, name))
+
     def _worker(self, share: BookedShare) -> Pod | None:
         """The bound Pod of a share; None without one yet."""
         pod = self.all(PODS).get(share.pod_key)

@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from closeknit.api.names import API_VERSION, ATTEMPT_LABEL, CLUSTER_TOPOLOGY, TRAINING_JOB, JobKey
+from closeknit.cluster.capacity.placeholder import CapacityRefusal
 from closeknit.cluster.objects.meta import Owner
 from closeknit.cluster.objects.quota import quotas
-from closeknit.cluster.pods.pod import STOPPED_AFTER_S
+from closeknit.cluster.pods.pod import FINISHED_PHASES, STOPPED_AFTER_S
 from closeknit.controller.writes.denial import denial
 from closeknit.controller.writes.keys import with_key_pair
 from closeknit.controller.writes.resources import (
@@ -28,6 +29,7 @@ from closeknit.controller.writes.resources import (
     EVENTS,
     NODE_TOPOLOGIES,
     POD_TEMPLATES,
+    PODS,
     PROVISIONING_REQUESTS,
     RESOURCE_QUOTAS,
     SERVICE_ACCOUNTS,
@@ -36,10 +38,11 @@ from closeknit.controller.writes.resources import (
 )
 from closeknit.controller.writes.rights import may
 from closeknit.kube.api import Api, JsonObject, Resource
-from closeknit.kube.errors import AlreadyExists, ApiError, Invalid, NotFound
+from closeknit.kube.errors import AlreadyExists, ApiError, Invalid, NotFound, Transient
 from closeknit.launch.gang import Manifest
 from closeknit.launch.manifests.owner import owned
-from closeknit.lifecycle.capacity.capacity_news import CapacityAsk, CapacityNews
+from closeknit.lifecycle.capacity.capacity_manifests import CapacityAsk
+from closeknit.lifecycle.capacity.capacity_news import CapacityNews, PlaceholderAsk, refusal_of
 from closeknit.lifecycle.device_taints import TaintNews
 from closeknit.lifecycle.kueue.workload_news import WorkloadNews
 from closeknit.lifecycle.topology_status import LemonNews, TopologyNews
@@ -242,15 +245,48 @@ class Writes:
         is_done = await asyncio.gather(*(self._queued(*call) for call in calls))
         return all(is_done)
 
-    async def ask(self, news: CapacityNews) -> bool:
-        """Asks for nodes, and takes back what was asked for. Whether all of that was done, as `queue` tells it."""
-        is_done = True
+    async def ask(self, news: CapacityNews) -> tuple[CapacityRefusal, ...]:
+        """Asks for nodes, and takes back what was asked for. What was refused for good; what else was not done is found
+        again."""
         for asked in news.missing:
-            is_done = await self._asked(asked) and is_done
+            await self._asked(asked)
         for gone in news.gone:
             call = self._api.delete(PROVISIONING_REQUESTS, gone.name, uid=gone.uid, namespace=gone.namespace)
-            is_done = await self._queued("delete", gone.namespace, call, PROVISIONING_REQUESTS) and is_done
-        return is_done
+            await self._queued("delete", gone.namespace, call, PROVISIONING_REQUESTS)
+        for pod in news.placeholders_gone:
+            call = self._api.delete(PODS, pod.name, uid=pod.uid, namespace=pod.namespace)
+            await self._queued("delete", pod.namespace, call, PODS)
+        refused = [await self._stood_for(each) for each in news.placeholders]
+        return tuple(each for each in refused if each is not None)
+
+    async def _stood_for(self, asked: PlaceholderAsk) -> CapacityRefusal | None:
+        """Makes placeholder Pods, up to the first that is refused for good: why, then. What is made of them by then
+        goes at the next look."""
+        namespace = asked.job.namespace
+        for pod in asked.pods:
+            name = pod["metadata"]["name"]
+            try:
+                await self._sent("create", PODS, self._api.make(PODS, pod, namespace=namespace))
+            except AlreadyExists:
+                await self._remove_ended(name, namespace)  # else the watch will show it
+            except Transient as error:
+                _log.info("a placeholder is not made", extra={"pod": f"{namespace}/{name}", "error": error})
+                return None
+            except ApiError as error:
+                _log.warning("a placeholder is refused", extra={"pod": f"{namespace}/{name}", "error": error})
+                words = f"the API server refuses a placeholder Pod for it: {error.message}"
+                return refusal_of(asked, words, self._now())
+        return None
+
+    async def _remove_ended(self, name: str, namespace: str) -> None:
+        """Deletes a placeholder Pod that has ended: no stream shows it, and its name is taken."""
+        try:
+            there = await self._api.get(PODS, name, namespace=namespace)
+            if there.get("status", {}).get("phase") in FINISHED_PHASES:
+                call = self._api.delete(PODS, name, uid=_uid(there), namespace=namespace)
+                await self._queued("delete", namespace, call, PODS)
+        except ApiError as error:
+            _log.info("a placeholder is not looked at", extra={"pod": f"{namespace}/{name}", "error": error})
 
     async def _asked(self, asked: CapacityAsk) -> bool:
         """The request, and the PodTemplate that it names, which it owns: one without the other asks for nothing, and
@@ -430,7 +466,9 @@ class Writes:
                 if not any(owner.is_job(plan.uid) for owner in _owners(there)):
                     return Deleted(action)
                 uid = str(there["metadata"]["uid"])
-            await self._sent("delete", resource, self._api.delete(resource, action.name, uid=uid, namespace=namespace))
+            how = {"is_forced": True} if action.is_forced else {}
+            sent = self._api.delete(resource, action.name, uid=uid, namespace=namespace, **how)
+            await self._sent("delete", resource, sent)
         except NotFound:
             pass
         except ApiError as error:

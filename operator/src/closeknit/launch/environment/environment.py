@@ -10,6 +10,8 @@ from closeknit.launch.environment import nccl
 from closeknit.launch.environment.clique_label import contradicted
 from closeknit.launch.environment.hidden_topology import hidden
 from closeknit.launch.environment.numa_pinning import promise, unpinned
+from closeknit.launch.environment.unread_variables import unread
+from closeknit.launch.environment.unseen_hangs import unseen
 from closeknit.launch.environment.user_overrides import HarmfulSetting, harmful_settings
 from closeknit.launch.frameworks.registry import contract
 from closeknit.launch.gang import Gang
@@ -42,7 +44,8 @@ class Environment:
     @property
     def warnings(self) -> tuple[HarmfulSetting, ...]:
         """These, and what else of its machines and of its template keeps the job from their full speed."""
-        return (*self.hazards, *unpinned(self.gang), *hidden(self.gang), *contradicted(self.gang))
+        gang = self.gang
+        return (*self.hazards, *unread(gang), *unseen(gang), *unpinned(gang), *hidden(gang), *contradicted(gang))
 
     @property
     def skipped(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from hashlib import sha256
 from closeknit.api.names import MNNVL, Role
 from closeknit.api.nodetopology import Transport
 from closeknit.launch.cpus import cpus
+from closeknit.launch.environment.nccl_versions import is_read
 from closeknit.launch.environment.rule import VariableRule
 from closeknit.launch.gang import Gang
 from closeknit.launch.member import Member
@@ -295,6 +296,7 @@ def rows(gang: Gang) -> tuple[VariableRule, ...]:
 
 
 def left_alone(gang: Gang) -> tuple[str, ...]:
-    """Variables that people set for such a gang, and that closeknit leaves to NCCL, sorted."""
+    """Variables that people set for such a gang, that its NCCL reads, and that closeknit leaves to it, sorted."""
     taken = {variable.name for member in gang.workers[:1] for variable in variables(gang, member)}
-    return tuple(sorted({name for row in rows(gang) for name in row.leaves} - taken))
+    left = {name for row in rows(gang) for name in row.leaves if is_read(name, None, gang.nccl_version)}
+    return tuple(sorted(left - taken))

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from closeknit.api.names import Role
+from closeknit.api.text.nccl_version import ALL, NcclRange, NcclVersion, before, since
 from closeknit.api.text.opaque import short
 from closeknit.launch.environment.arguments import ABOVE_GPUS, is_above_gpus, set_by_script, undoing
+from closeknit.launch.environment.nccl_versions import READ_BY, read_by
 from closeknit.launch.frameworks.registry import contract
 from closeknit.launch.gang import Gang
 from closeknit.launch.template import trainer
@@ -33,6 +35,17 @@ class _Harm:
 
     why: str
     is_harmful: Callable[[str, Gang], bool] = lambda _value, _gang: True
+    of: NcclRange = ALL
+    """Versions of NCCL that do so, of those that read the variable."""
+
+    def words(self, name: str, value: str | None, version: NcclVersion | None) -> str | None:
+        """What is told of a value, with the versions for which it holds unless all do or that of the Pods is known;
+        None where NCCL of that version does no such thing."""
+        reads = read_by(name, value)
+        if version is None:
+            of = reads if self.of is ALL else self.of
+            return self.why if of is ALL else f"with {of}: {self.why}"
+        return self.why if reads.has(version) and self.of.has(version) else None
 
 
 def _is(*values: str) -> Callable[[str, Gang], bool]:
@@ -43,6 +56,18 @@ def _crosses_sockets(value: str, gang: Gang) -> bool:
     """NCCL's maintainers advise SYS where GPUs have C2C and NCCL is older than 2.27 (NVIDIA/nccl#1579), and Azure where
     a virtual machine shows no PCIe tree (Azure/aks-rdma-infiniband#36)."""
     return value.strip() in ("SYS", "5") and not all(worker.has_c2c or worker.hides_levels for worker in gang.workers)
+
+
+def _crosses_sockets_for_nothing(value: str, gang: Gang) -> bool:
+    """NCCL_NET_GDR_C2C is 0 in 2.26 and 1 from 2.27 on (graph/paths.cc): SYS is no longer needed for C2C."""
+    is_advised = gang.nccl_version is None or any(worker.hides_levels for worker in gang.workers)
+    return value.strip() in ("SYS", "5") and not is_advised and all(worker.has_c2c for worker in gang.workers)
+
+
+def _names_rails(value: str, _gang: Gang) -> bool:
+    """An older NCCL reads the port of `mlx5_0::0:0` as 0, which no NIC has (misc/utils.cc: parseStringList)."""
+    entries = (entry.strip().split(":") for entry in value.split(","))
+    return any(len(parts) > 2 and not parts[1].strip() for parts in entries)
 
 
 def _leaves_data_direct(value: str, gang: Gang) -> bool:
@@ -68,8 +93,8 @@ _HARMS: Mapping[str, _Harm] = {
                               _NOT_ZERO),
     "NCCL_NET_GDR_LEVEL": _Harm("with SYS, GPUs and NICs of different sockets talk over the link between them; leave "
                                 "it out", _crosses_sockets),
-    "NCCL_IB_GID_INDEX": _Harm("the index differs from node to node and from Pod to Pod (error 12); NCCL 2.21 and "
-                               "later find it themselves; leave it out", lambda value, _gang: value.strip() != "-1"),
+    "NCCL_IB_GID_INDEX": _Harm("the index differs from node to node and from Pod to Pod (error 12), and NCCL finds it "
+                               "by itself; leave it out", lambda value, _gang: value.strip() != "-1", since(21)),
     "NCCL_GRAPH_FILE": _Harm("a given graph keeps NCCL from searching the GPUs that the job has; leave it out"),
     "NCCL_NVB_DISABLE": _Harm("GPUs without a direct NVLink no longer use one through a third; leave it out",
                               _NOT_ZERO),
@@ -90,7 +115,9 @@ _HARMS: Mapping[str, _Harm] = {
                                 lambda value, _gang: value.startswith("^") and "lo" not in value[1:].split(",")),
     "NCCL_CROSS_NIC": _Harm("the fabric's rails are isolated, and NCCL would send across them; leave it out",
                             lambda value, gang: gang.fabric.rail_isolated and value.strip() != "0"),
-    "NCCL_CUMEM_ENABLE": _Harm("0 gives up NVLink between nodes and symmetric memory; leave it out", _is("0")),
+    # 0 is the default of 2.18.
+    "NCCL_CUMEM_ENABLE": _Harm("0 gives up NVLink between nodes and symmetric memory; leave it out", _is("0"),
+                               since(19)),
     "NCCL_COMM_ID": _Harm("frameworks exchange it themselves, and two jobs with one address collide; leave it out"),
     "NCCL_HOSTID": _Harm("equal on two nodes it makes NCCL believe in NVLink that is not there; leave it out"),
     "CUDA_VISIBLE_DEVICES": _Harm("the container sees its own GPUs alone, under indexes from 0; indexes of the node "
@@ -100,9 +127,16 @@ _HARMS: Mapping[str, _Harm] = {
                                lambda value, _gang: value.strip() != "PCI_BUS_ID"),
     "NCCL_MULTI_RANK_GPU_ENABLE": _Harm("ranks that share a GPU hang when it has no multiprocessors left; leave it out",
                                         _NOT_ZERO),
-    "NCCL_RUN_DIAGNOSTICS": _Harm("NCCL 2.31 and later test every pair of GPUs whenever a group begins; set preflight "
-                                  "instead, which tests once, or leave it out", _NOT_ZERO),
+    "NCCL_RUN_DIAGNOSTICS": _Harm("every pair of GPUs is tested whenever a group begins; set preflight instead, which "
+                                  "tests once, or leave it out", _NOT_ZERO),
     "PET_NPROC_PER_NODE": _Harm(ABOVE_GPUS, is_above_gpus),
+}  # fmt: skip
+# A second harm of a name, which depends on the version of NCCL alone.
+_HARMS_OF_VERSIONS: Mapping[str, _Harm] = {
+    "NCCL_IB_HCA": _Harm("rail and plane are not read, and an empty port before them is that of no NIC; name the port, "
+                         "or leave all three out", _names_rails, before(30)),
+    "NCCL_NET_GDR_LEVEL": _Harm("GPUs reach NICs over their C2C link by themselves, and with SYS those of the other "
+                                "socket, too; leave it out", _crosses_sockets_for_nothing, since(27)),
 }  # fmt: skip
 
 
@@ -126,11 +160,20 @@ def harmful_settings(gang: Gang, users: Mapping[str, Mapping[str, Any]]) -> tupl
 
 
 def _of_variables(gang: Gang, users: Mapping[str, Mapping[str, Any]]) -> Iterator[HarmfulSetting]:
-    for name in _HARMS.keys() & users.keys():
-        entry, harm = users[name], _HARMS[name]
+    for name, harm in (*_HARMS.items(), *_HARMS_OF_VERSIONS.items()):
+        if (entry := users.get(name)) is None:
+            continue
         value = None if entry.get("valueFrom") else entry.get("value") or ""
-        if value is None or harm.is_harmful(value, gang):
-            yield HarmfulSetting(name, value, harm.why)
+        is_harmful = harm is _HARMS.get(name) if value is None else harm.is_harmful(value, gang)
+        if is_harmful and (words := harm.words(name, value, gang.nccl_version)) is not None:
+            yield HarmfulSetting(name, value, words)
+
+
+def depends_on_nccl(users: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether what is told of these variables of the user's depends on the version of NCCL: one is not read by all, or
+    does not harm in all."""
+    names = {*READ_BY, *_HARMS_OF_VERSIONS, *(name for name, harm in _HARMS.items() if harm.of is not ALL)}
+    return not names.isdisjoint(users)
 
 
 def _of_ranks(gang: Gang, users: Mapping[str, Mapping[str, Any]]) -> Iterator[HarmfulSetting]:

@@ -50,6 +50,21 @@ def libraries():
     return library(["libnccl.so.2", "libnccl.so"], ["nvidia/nccl/lib/libnccl.so*"]), library(["libcuda.so.1"], [])
 
 
+def nccl_version(compiled):
+    """Of the library that this process has loaded; of one without any what torch was compiled with."""
+    import ctypes
+    number = ctypes.c_int()
+    try:
+        with open("/proc/self/maps") as maps:
+            path = next(line.split()[-1] for line in maps if "/libnccl.so" in line)
+        if ctypes.CDLL(path).ncclGetVersion(ctypes.byref(number)) or number.value < 2000:
+            return compiled
+    except (OSError, StopIteration, AttributeError):
+        return compiled
+    step = 10000 if number.value >= 10000 else 1000  # from 2.9 on there are four digits behind the first
+    return "%d.%d.%d" % (number.value // step, number.value % step // 100, number.value % 100)
+
+
 class Torch:
     def __init__(self, me, local):
         from datetime import timedelta
@@ -64,6 +79,12 @@ class Torch:
             rank=me, world_size=sum(COUNTS), timeout=timedelta(seconds=LIMIT_S))
         self.data = torch.zeros((64 if self.cuda else 1) << 20, dtype=torch.float32, device=device)
         self.bytes = self.data.numel() * 4
+
+    def compiled(self):
+        try:
+            return ".".join(map(str, self.torch.cuda.nccl.version())) if self.cuda else None
+        except Exception:
+            return None
 
     def groups(self, lists):
         return [self.dist.new_group(ranks) for ranks in lists]
@@ -133,6 +154,9 @@ class Nccl:
                 continue  # a stranger that tries ports is no rank
             if 0 < other < sum(COUNTS):
                 self.lines[other] = line
+
+    def compiled(self):
+        return None
 
     def say(self, to, value):
         self.lines[to].write(json.dumps(value) + "\n")
@@ -233,7 +257,8 @@ def rank(local):
         reached = least(rails)
         ranks = slowest(rails, reached, [median(reached)] * len(rails))
     if local == 0:
-        print("\nRESULT " + json.dumps({"nodes": inside, "world": whole, "slow": slow, "link": link, "ranks": ranks}))
+        result = {"nodes": inside, "world": whole, "slow": slow, "link": link, "ranks": ranks}
+        print("\nRESULT " + json.dumps(dict(result, nccl=nccl_version(world.compiled()))))
     sys.stdout.flush()
     world.told(None)
     os._exit(0)
@@ -276,7 +301,7 @@ def whole():
     found = json.loads(lines[-1][len("RESULT "):])
     below = found["world"] is not None and found["world"] < FLOOR
     result = {"inside": found["nodes"][NODE], "below": below}
-    result.update((name, found[name]) for name in ("world", "slow", "link", "ranks"))
+    result.update((name, found[name]) for name in ("world", "slow", "link", "ranks", "nccl"))
     result["slow"] = result["slow"][:MOST]
     tell(result, bool(found["slow"]) or below)
 

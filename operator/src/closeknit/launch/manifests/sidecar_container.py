@@ -12,6 +12,7 @@ from closeknit.api.text.quantity import duration_s
 from closeknit.api.trainingjob import OnHang, TrainingJobSpec
 from closeknit.cluster.booking.restarting import SIDECAR_RESOURCES, reset_codes
 from closeknit.cluster.pods.gang_runs import tellers
+from closeknit.launch.environment.user_overrides import depends_on_nccl
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.member import Member
 from closeknit.launch.template import GANG_VOLUME
@@ -174,6 +175,8 @@ def _hangs(gang: Gang) -> Manifest:
     """How the sidecar watches for hangs. On its node's own network NCCL's RAS may be that of another job."""
     restart = gang.job.spec.restart
     told: Manifest = {} if gang.on_host_network else {"ras": True}
+    if told and depends_on_nccl(gang.users_environment(Role.WORKER)):
+        told["nccl"] = True  # whatever is known by now: all Pods of an attempt are told the same
     if restart is not None and restart.stall_deadline is not None:
         told["stallSeconds"] = duration_s(restart.stall_deadline)
         told |= {"firstStep": True} if gang.attempt > 1 else {}  # what a restart took: the first start is none

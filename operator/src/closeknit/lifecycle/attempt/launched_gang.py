@@ -14,6 +14,7 @@ from closeknit.api.names import (
 )
 from closeknit.api.nodetopology import PortState, Transport
 from closeknit.api.objects import TrainingJob
+from closeknit.api.text.nccl_version import NcclVersion
 from closeknit.api.trainingjob import PodTemplate
 from closeknit.cluster.booking.booking import Booking, BookingShare, gpu_digest
 from closeknit.cluster.booking.restarting import may_have_sidecar, refused_since
@@ -118,6 +119,7 @@ def gang(
         remedies=remedies(job.status),
         imex_with=cluster.imex_with,
         sidecar_image=_sidecar_image(job, booking, cluster) if has_sidecar else "",
+        nccl_version=NcclVersion.parse(job.status.environment.nccl_version) if job.status.environment else None,
         predicted_gb_s=job.status.placement.predicted_bus_bandwidth_gb_s if job.status.placement else None,
     )
 

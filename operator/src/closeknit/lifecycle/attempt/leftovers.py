@@ -1,6 +1,6 @@
-"""Older Pods of a job that block the Pods it needs now."""
+"""What blocks the Pods that a job needs now: its older ones, and placeholders."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -19,9 +19,9 @@ LONGEST_WAIT = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A Pod or claim of the job that is being deleted."""
+    """A Pod or claim of the job that is being deleted, or a placeholder Pod of any job."""
 
-    kind: str  # Pod | ResourceClaim
+    kind: str  # Pod | ResourceClaim | placeholder Pod
     name: str
     node: str = ""
     deletion_timestamp: str | None = None
@@ -31,9 +31,10 @@ class Leftover:
 
 
 def leftovers(
-    job: TrainingJob, children: OwnPods, cluster: Cluster, gang: Gang, missing: Iterable[int]
+    job: TrainingJob, children: OwnPods, cluster: Cluster, gang: Gang, missing: Collection[int]
 ) -> tuple[Leftover, ...]:
-    """Own objects that hold GPUs of the gang, NICs of its nodes, or names of its missing Pods.
+    """Own objects that hold GPUs of the gang, NICs of its nodes, or names of its missing Pods; and placeholder Pods on
+    nodes of missing ones: a device plugin would give these other GPUs than it was foreseen to.
 
     Pods and claims of attempts before, and replaced ones, on nodes, or with GPUs, that the gang does not use are
     nothing to wait for: their node may be dead, and they may stay for ever.
@@ -43,6 +44,7 @@ def leftovers(
     nodes = {member.node for member in gang.members}
     names = {(job.key.namespace, gang.name(gang.members[index])) for index in missing}
     ours = {gang.name(member) for member in gang.members}
+    wanted = sorted({gang.members[index].node for index in missing})
     outlived = (pod for pod in children.live if pod.attempt == gang.attempt and pod.name not in ours)
     return (
         *(
@@ -51,6 +53,11 @@ def leftovers(
             if _holds(cluster, pod, uuids, nodes, unnamed)
         ),
         *(Leftover("ResourceClaim", claim.name) for claim in _claims(job, cluster, gang, uuids, nodes, names, ours)),
+        *(
+            Leftover("placeholder Pod", each.name if each.job == job.key else "of a job that waits", each.node)
+            for node in wanted
+            for each in cluster.placeholders_on(node)
+        ),
     )
 
 

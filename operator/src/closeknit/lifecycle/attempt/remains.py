@@ -3,19 +3,25 @@
 Another rank than the first to fail often says why a gang failed, and a Pod's log goes with the Pod. So running Pods are
 not deleted: their kubelets end them, which frees their GPUs as soon. Those of the last attempt stay until the next one
 has ended, and for a day at most.
+
+A Pod that is deleted on a dead node stays until its kubelet confirms it, and nothing waits for it. It is deleted by
+force only where the administrator wants that (--force-delete-pods): of its containers it says what nobody knows.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from closeknit.api.names import ExclusionReason, PendingReason
+from closeknit.cluster.objects.silence import Quiet
 from closeknit.cluster.pods.pod import Pod
 from closeknit.lifecycle.attempt.subject import Subject
 from closeknit.lifecycle.status.conditions import moment
-from closeknit.lifecycle.status.pauses import LINGERS_AFTER, is_between
+from closeknit.lifecycle.status.pauses import LINGERS_AFTER, is_between, lingers_from
 from closeknit.lifecycle.writes.plan import Delete, Stop
 
 KEPT_FOR = timedelta(days=1)  # who is told in the evening looks in the morning
+LOOKS_AGAIN = timedelta(seconds=30)  # whether a silent node is dead by now; Kubernetes takes 50 s to say so
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,7 @@ def _next(
 ) -> Delete | Stop | datetime | None:
     """What to do about a Pod whose attempt ended then; a moment: nothing until then; None: nothing."""
     if pod.deletion_timestamp is not None:
-        return None
+        return _removal(subject, pod)
     if is_over and is_kept and not pod.is_live:
         return None
     delete = Delete("Pod", pod.name, pod.uid)
@@ -68,6 +74,29 @@ def _next(
     else:
         due = ended + KEPT_FOR
     return due if is_between(ended, subject.now, due) else delete
+
+
+def removals(subject: Subject, pods: Iterable[Pod]) -> Remains:
+    """What to do about Pods that are deleted and do not go, beside those of `remains`."""
+    found = [_removal(subject, pod) for pod in pods if pod.deletion_timestamp is not None]
+    dues = [each for each in found if isinstance(each, datetime)]
+    return Remains(tuple(each for each in found if isinstance(each, Delete)), min(dues, default=None))
+
+
+def _removal(subject: Subject, pod: Pod) -> Delete | datetime | None:
+    """What to do about a Pod that is deleted: it is removed by force, where that is wanted, once its grace period is
+    over and its node dead, as two say who judge apart from each other. Kubernetes itself removes those of nodes that
+    are gone, or have the taint out-of-service."""
+    view = subject.cluster.nodes.get(pod.node)
+    is_wanted = subject.cluster.force_deletes and pod.is_live and not pod.is_forced
+    if not is_wanted or view is None or not view.is_there or view.silence is None:
+        return None
+    due = lingers_from(pod.deletion_timestamp, subject.now)
+    if subject.now < due:
+        return due
+    if view.silence.quiet is not Quiet.LONG or view.is_ready:
+        return subject.now + LOOKS_AGAIN
+    return Delete("Pod", pod.name, pod.uid, is_forced=True)
 
 
 def _may_be_stopped(subject: Subject, pod: Pod) -> bool:

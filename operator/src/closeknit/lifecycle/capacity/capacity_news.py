@@ -1,35 +1,36 @@
-"""The ProvisioningRequests to make for jobs that wait for nodes, and those to take back."""
+"""What to ask autoscalers for, for jobs that wait for nodes, and what to take back."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from closeknit.api.names import API_VERSION, PROVISIONING_CLASS_ANNOTATION, TRAINING_JOB, PendingReason
+from closeknit.api.names import PLACEHOLDER_PODS, PROVISIONING_CLASS_ANNOTATION, JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
-from closeknit.api.toleration import GPU_TOLERATION
 from closeknit.api.trainingjob_status import Pending
 from closeknit.cluster.booking.job import is_whole
-from closeknit.cluster.capacity.provisioning import (
-    AUTOSCALING_GROUP,
-    AUTOSCALING_VERSION,
-    PROVISIONING_REQUEST,
-    ProvisioningRequest,
-)
+from closeknit.cluster.capacity.placeholder import CapacityRefusal, Placeholder
+from closeknit.cluster.capacity.provisioning import ProvisioningRequest
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.objects.pod_requests import CPU, needs
 from closeknit.launch.gang import Manifest
+from closeknit.lifecycle.capacity.capacity_manifests import (
+    CapacityAsk,
+    placeholder,
+    placeholder_names,
+    provisioning_ask,
+)
 from closeknit.lifecycle.capacity.gang_shape import GangShape, NodeGroup, gang_shape
-from closeknit.lifecycle.status.capacity_words import ASKED_AGAIN
-from closeknit.lifecycle.status.conditions import moment
+from closeknit.lifecycle.status.capacity_words import ASKED_AGAIN, PLACEHOLDERS_STAY, placeholders_until
+from closeknit.lifecycle.status.conditions import moment, timestamp
 from closeknit.lifecycle.status.pauses import over_at
 from closeknit.lifecycle.status.statuses import WAITS_FOR_ALL, is_finished
 from closeknit.placement.gang.cache import Tables
+from closeknit.placement.values.sentences import count
 
 # A job that starts within seconds needs no node, and GPUs that come free do so all the time.
 ASKED_AFTER = timedelta(seconds=30)
 MOST_REQUESTS = 4  # of all jobs together: an autoscaler works at few at a time, and every one costs it a simulation
+MOST_PLACEHOLDERS = 256  # Pods of one job, so of MOST_REQUESTS jobs 1,024: the scheduler tries each again and again
 NEVER = "Never"
 _FOR_NODES = frozenset(
     {
@@ -51,55 +52,86 @@ class CapacityPolicy:
     provisioning_class: str = NEVER
     """Of jobs that say nothing themselves."""
     node_groups: tuple[NodeGroup, ...] = ()
+    placeholder_image: str = ""
+    """Of placeholder Pods, with Python in it; empty: none are made."""
 
 
 NOTHING_ASKED = CapacityPolicy()
 
 
-class CapacityAsk(NamedTuple):
-    """A ProvisioningRequest, and the PodTemplate that it names."""
+class PlaceholderAsk(NamedTuple):
+    """Placeholder Pods of one job that are not there."""
 
-    request: Manifest
-    template: Manifest
-    """Without its owner, which is the request."""
+    job: JobKey
+    job_uid: str
+    generation: int
+    pods: tuple[Manifest, ...]
 
 
 class CapacityNews(NamedTuple):
-    """What to write now."""
+    """What to write now, and what to remember."""
 
     missing: tuple[CapacityAsk, ...] = ()
     gone: tuple[ProvisioningRequest, ...] = ()
+    placeholders: tuple[PlaceholderAsk, ...] = ()
+    placeholders_gone: tuple[Placeholder, ...] = ()
+    refused: tuple[CapacityRefusal, ...] = ()
+    """New ones, without any write."""
+    forgotten: tuple[JobKey, ...] = ()
+    """Jobs of which a refusal holds no longer."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What is asked for now, as far as it is read."""
+
+    jobs: set[str] = field(default_factory=set)
+    """Uids of the jobs for which something is asked, or is being taken back."""
+    kept: int = 0
+    """For how many of them it stays."""
+    gone: list[ProvisioningRequest] = field(default_factory=list)
+    placeholders: list[PlaceholderAsk] = field(default_factory=list)
+    placeholders_gone: list[Placeholder] = field(default_factory=list)
+    refused: list[CapacityRefusal] = field(default_factory=list)
 
 
 def capacity_news(cluster: Cluster, tables: Tables, policy: CapacityPolicy, now: datetime) -> CapacityNews:
-    """The requests to make and to take back; nothing where they are not served. Jobs that come first in the queue ask
-    first, MOST_REQUESTS at a time."""
-    if not cluster.serves_provisioning_requests:
-        return CapacityNews()
-    gone: list[ProvisioningRequest] = []
-    kept: set[str] = set()
-    for found in cluster.provisioning_requests:
-        job = cluster.jobs.get(found.job)
-        if job is None or found.is_going or job.metadata.uid != found.job_uid:
-            continue
-        is_spent = found.is_over and over_at(found.answered, ASKED_AGAIN, now) <= now
-        if is_spent or not waits_for_nodes(job) or class_of(job, policy) != found.class_name:
-            gone.append(found)
-        else:
-            kept.add(found.job_uid)
+    """What to ask for and to take back: ProvisioningRequests where they are served, and placeholder Pods for jobs of
+    that class. Jobs that come first in the queue ask first, MOST_REQUESTS at a time."""
+    refusals = {each.job: each for each in cluster.capacity_refusals}
+    forgotten = tuple(key for key, refusal in refusals.items() if not _holds(refusal, cluster, policy, now))
+    for key in forgotten:
+        del refusals[key]
+    asked = _Asked()
+    _read_requests(cluster, policy, now, asked)
+    _read_placeholders(cluster, policy, now, refusals, asked)
     missing: list[CapacityAsk] = []
-    left = MOST_REQUESTS - len(kept)
-    taken = kept | {each.job_uid for each in gone}
+    left = MOST_REQUESTS - asked.kept
     for job in _in_order(cluster, policy, now):
         if left <= 0:
             break
-        if job.metadata.uid in taken:
+        uid = job.metadata.uid or ""
+        if uid in asked.jobs or job.key in refusals:
             continue
         left -= 1  # also for one that no node would help: each costs a search
         shape = gang_shape(job, cluster, policy.node_groups, tables)
-        if shape is not None:
-            missing.append(_ask(job, shape, class_of(job, policy)))
-    return CapacityNews(tuple(missing), tuple(gone))
+        if shape is None:
+            continue
+        if class_of(job, policy) != PLACEHOLDER_PODS:
+            missing.append(provisioning_ask(job, shape, class_of(job, policy)))
+        elif shape.pods > MOST_PLACEHOLDERS:
+            words = f"its gang needs {shape.pods} nodes, and at most {MOST_PLACEHOLDERS} placeholder Pods are made"
+            asked.refused.append(refusal_of(job, words, now))
+        else:
+            asked.placeholders.append(_placeholder_ask(job, shape, policy))
+    return CapacityNews(
+        tuple(missing),
+        tuple(asked.gone),
+        tuple(asked.placeholders),
+        tuple(asked.placeholders_gone),
+        tuple(asked.refused),
+        forgotten,
+    )
 
 
 def class_of(job: TrainingJob, policy: CapacityPolicy) -> str:
@@ -114,19 +146,116 @@ def waits_for_nodes(job: TrainingJob) -> bool:
     return is_for_nodes and not (job.spec.suspend or is_finished(job) or job.metadata.deletion_timestamp is not None)
 
 
+def refusal_of(job: TrainingJob | PlaceholderAsk, words: str, now: datetime) -> CapacityRefusal:
+    """A refusal that holds until it is asked again."""
+    until = timestamp(now + ASKED_AGAIN)
+    if isinstance(job, PlaceholderAsk):
+        return CapacityRefusal(job.job, job.job_uid, job.generation, words, until)
+    return CapacityRefusal(job.key, job.metadata.uid or "", job.metadata.generation, words, until)
+
+
+def _holds(refusal: CapacityRefusal, cluster: Cluster, policy: CapacityPolicy, now: datetime) -> bool:
+    job = cluster.jobs.get(refusal.job)
+    return (
+        job is not None
+        and (job.metadata.uid, job.metadata.generation) == (refusal.job_uid, refusal.generation)
+        and waits_for_nodes(job)
+        and class_of(job, policy) != NEVER
+        and now < moment(refusal.until)
+    )
+
+
+def _read_requests(cluster: Cluster, policy: CapacityPolicy, now: datetime, asked: _Asked) -> None:
+    for found in cluster.provisioning_requests if cluster.serves_provisioning_requests else ():
+        job = cluster.jobs.get(found.job)
+        if job is None or found.is_going or job.metadata.uid != found.job_uid:
+            continue
+        is_spent = found.is_over and over_at(found.answered, ASKED_AGAIN, now) <= now
+        asked.jobs.add(found.job_uid)
+        if is_spent or not waits_for_nodes(job) or class_of(job, policy) != found.class_name:
+            asked.gone.append(found)
+        else:
+            asked.kept += 1
+
+
+def _read_placeholders(
+    cluster: Cluster,
+    policy: CapacityPolicy,
+    now: datetime,
+    refusals: Mapping[JobKey, CapacityRefusal],
+    asked: _Asked,
+) -> None:
+    """Those that stay, those that go, and those that are to be made again."""
+    by_job: dict[tuple[JobKey, str], list[Placeholder]] = {}
+    for each in cluster.placeholders:
+        by_job.setdefault((each.job, each.job_uid), []).append(each)
+    for (key, uid), there in by_job.items():
+        asked.jobs.add(uid)
+        job = cluster.jobs.get(key)
+        first = next((each for each in there if not each.is_going), there[0])
+        shape = GangShape(first.parts.of, first.gpus, "", first.resource)
+        names = [] if job is None or job.metadata.uid != uid else placeholder_names(job, shape, PLACEHOLDER_PODS)
+        is_asked = (
+            job is not None
+            and key not in refusals
+            and waits_for_nodes(job)
+            and class_of(job, policy) == PLACEHOLDER_PODS
+            and first.parts in names
+            and bool(policy.placeholder_image)
+        )
+        is_spent = is_asked and placeholders_until(there, now) <= now
+        if job is not None and is_spent:
+            bound = sum(bool(each.node) for each in there)
+            minutes = int(PLACEHOLDERS_STAY.total_seconds()) // 60
+            words = (
+                f"{count(len(there), 'placeholder Pod')} stood for it for {minutes} minutes, {bound} of them on a "
+                "node, and it does not fit"
+            )
+            asked.refused.append(refusal_of(job, words, now))
+        if job is None or not is_asked or is_spent:
+            asked.placeholders_gone += [each for each in there if not each.is_going]
+            continue
+        asked.kept += 1
+        known = {each.name for each in there}
+        # What is booked there goes before: on the GPUs of a node that others use in part, its Pods would get others.
+        stay = {each.name for each in there if str(each.parts) in map(str, names)}
+        gone = [
+            each
+            for each in there
+            if not each.is_going and (each.name not in stay or (each.node and cluster.is_booked_on(each.node)))
+        ]
+        asked.placeholders_gone += gone
+        missing = [name for name in names if str(name) not in known]
+        if missing and not gone and is_whole(job):
+            pods = tuple(placeholder(job, shape, name, policy.placeholder_image) for name in missing)
+            asked.placeholders.append(PlaceholderAsk(key, uid, job.metadata.generation, pods))
+
+
+def _placeholder_ask(job: TrainingJob, shape: GangShape, policy: CapacityPolicy) -> PlaceholderAsk:
+    names = placeholder_names(job, shape, PLACEHOLDER_PODS)
+    pods = tuple(placeholder(job, shape, name, policy.placeholder_image) for name in names)
+    return PlaceholderAsk(job.key, job.metadata.uid or "", job.metadata.generation, pods)
+
+
 def _in_order(cluster: Cluster, policy: CapacityPolicy, now: datetime) -> Sequence[TrainingJob]:
     """Jobs that may ask now, in the order of the queue."""
     found: Iterable[TrainingJob] = (
         job
         for job in cluster.jobs.values()
         if waits_for_nodes(job)
-        and class_of(job, policy) != NEVER
+        and _is_possible(class_of(job, policy), cluster, policy)
         and job.metadata.uid
         and is_whole(job)
         and job.status.pending is not None
         and _asks_from(job, job.status.pending) <= now
     )
     return sorted(found, key=lambda job: (-cluster.priority(job), job.metadata.creation_timestamp or "", job.key))
+
+
+def _is_possible(class_name: str, cluster: Cluster, policy: CapacityPolicy) -> bool:
+    if class_name == PLACEHOLDER_PODS:
+        return bool(policy.placeholder_image)
+    return class_name != NEVER and cluster.serves_provisioning_requests
 
 
 def _asks_from(job: TrainingJob, pending: Pending) -> datetime:
@@ -136,49 +265,3 @@ def _asks_from(job: TrainingJob, pending: Pending) -> datetime:
     if job.spec.elastic is None or job.spec.elastic.min_gpus == job.spec.gpus:
         return ready
     return max(ready, moment(pending.queued_since or pending.since) + WAITS_FOR_ALL + ASKED_AFTER)
-
-
-def _ask(job: TrainingJob, shape: GangShape, class_name: str) -> CapacityAsk:
-    told = f"{job.metadata.uid}/{job.metadata.generation}/{shape.pods}x{shape.gpus_each}/{class_name}"
-    name = f"{job.metadata.name}-capacity-{sha256(told.encode()).hexdigest()[:8]}"
-    namespace = job.key.namespace
-    owner = {
-        "apiVersion": API_VERSION,
-        "kind": TRAINING_JOB,
-        "name": job.metadata.name,
-        "uid": job.metadata.uid,
-        "controller": True,
-    }
-    request = {
-        "apiVersion": f"{AUTOSCALING_GROUP}/{AUTOSCALING_VERSION}",
-        "kind": PROVISIONING_REQUEST,
-        "metadata": {"name": name, "namespace": namespace, "ownerReferences": [owner]},
-        "spec": {
-            "provisioningClassName": class_name,
-            "podSets": [{"podTemplateRef": {"name": name}, "count": shape.pods}],
-        },
-    }
-    template = {
-        "apiVersion": "v1",
-        "kind": "PodTemplate",
-        "metadata": {"name": name, "namespace": namespace},
-        "template": {"metadata": {}, "spec": _pod_spec(job, shape)},
-    }
-    return CapacityAsk(request, template)
-
-
-def _pod_spec(job: TrainingJob, shape: GangShape) -> dict[str, Any]:
-    """What an autoscaler's simulation of the scheduler reads of a Pod of the gang."""
-    spec = job.spec.template.spec
-    amounts = {key: f"{amount}m" if key == CPU else str(amount) for key, amount in needs(spec) if key != "pods"}
-    gpus = {shape.resource: str(shape.gpus_each)}
-    resources = {"requests": {**amounts, **gpus}, "limits": gpus}
-    image = next((each.get("image") for each in spec.get("containers") or () if isinstance(each, dict)), None)
-    tolerations = [each for each in spec.get("tolerations") or () if each != GPU_TOLERATION]
-    chosen = {field: spec[field] for field in ("nodeSelector", "affinity", "runtimeClassName") if spec.get(field)}
-    return {
-        "restartPolicy": "Never",
-        "containers": [{"name": "trainer", "image": image or "none", "resources": resources}],
-        "tolerations": [*tolerations, GPU_TOLERATION],
-        **chosen,
-    }

@@ -40,7 +40,7 @@ from closeknit.lifecycle.status.conditions import stated, timestamp
 from closeknit.lifecycle.status.degraded import FIXED, Degradation, degradation
 from closeknit.lifecycle.status.pauses import deleted_at, lasted, later
 from closeknit.lifecycle.status.statuses import NO_FACTS, EndFacts
-from closeknit.lifecycle.swap.kept_shares import kept
+from closeknit.lifecycle.swap.kept_shares import kept, placed_as_a_whole
 from closeknit.lifecycle.swap.staying_pods import ALL_LOST, NO_SIDECAR, cannot_stay, farewells
 from closeknit.lifecycle.writes.plan import Delete, Plan
 from closeknit.placement.values.sentences import count
@@ -82,7 +82,7 @@ def end(
         again = kept(subject.job, attempt.booking.shares, subject.cluster, subject.now, frozenset(unfit))
     seen = avoided_nodes.unfit(unfit, subject.job, subject.cluster, subject.now)
     if again is not None and lacks is None and any(share.lost for share in again):
-        why = cannot_stay(attempt, again)
+        why = placed_as_a_whole(subject.job, again, subject.cluster) or cannot_stay(attempt, again)
         if not why:
             return _swap(attempt, reason, message, again, seen, facts)
         message = message if why in {NO_SIDECAR, ALL_LOST} else f"{message}; all its Pods are new, for {why}"

@@ -41,6 +41,8 @@ class PreflightFinding(msgspec.Struct, frozen=True):
     """Node ranks of the slowest two neighbours, where all ranks together are slow."""
     ranks: tuple[int, ...] = ()
     """The two global ranks, on the slow node or at the ends of the slow link, that are far slower than others there."""
+    nccl: str | None = None
+    """Version of NCCL that it ran over."""
     skipped: str = ""
     """Why nothing was measured."""
     error: str = ""

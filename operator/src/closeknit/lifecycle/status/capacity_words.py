@@ -1,12 +1,20 @@
 """What a job that waits tells of the nodes that are asked for."""
 
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 
+from closeknit.api.objects import TrainingJob
+from closeknit.cluster.capacity.placeholder import CapacityRefusal, Placeholder
 from closeknit.cluster.capacity.provisioning import ProvisioningRequest
+from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.status.conditions import moment, timestamp
+from closeknit.lifecycle.status.pauses import over_at
+from closeknit.placement.values.sentences import count
 
 # An autoscaler that has given up is asked again: quotas of clouds and stocks of GPUs change at that pace.
 ASKED_AGAIN = timedelta(minutes=10)
+# cluster-autoscaler gives a node 15 min to come (--max-node-provision-time), and a GPU's driver takes some more.
+PLACEHOLDERS_STAY = timedelta(minutes=30)
 _ANSWERS = {
     "": "its autoscaler has not answered yet",
     "Accepted": "its autoscaler is at it",
@@ -17,10 +25,37 @@ _ANSWERS = {
 }
 
 
-def capacity_words(asked: ProvisioningRequest | None) -> str:
+def capacity_words(job: TrainingJob, cluster: Cluster, now: datetime) -> str:
     """The clause about it; empty where nothing is asked for."""
-    if asked is None:
-        return ""
+    match cluster.capacity_of(job):
+        case None:
+            return ""
+        case CapacityRefusal() as refusal:
+            return f"no nodes are asked for: {refusal.words}; it asks again at {refusal.until}"
+        case ProvisioningRequest() as asked:
+            return _of_request(asked)
+        case there:
+            own = [each for each in there if each.job_uid == job.metadata.uid and not each.is_going]
+            return _of_placeholders(own, now) if own else ""
+
+
+def placeholders_until(there: Sequence[Placeholder], now: datetime) -> datetime:
+    """When the placeholder Pods of a job, of which there is one at least, go though nothing has come of them."""
+    return over_at(min(each.created for each in there), PLACEHOLDERS_STAY, now)
+
+
+def _of_placeholders(there: Sequence[Placeholder], now: datetime) -> str:
+    since = min(each.created for each in there)
+    bound = sum(bool(each.node) for each in there)
+    gpus = f"of {count(there[0].gpus, 'GPU')}" + (" each" if len(there) > 1 else "")
+    return (
+        f"it asked for nodes at {since}, by {count(len(there), 'placeholder Pod')} {gpus} until "
+        f"{timestamp(placeholders_until(there, now))}: {bound} of them {'is' if bound == 1 else 'are'} on a node, and "
+        "each node counts once its agent has measured it"
+    )
+
+
+def _of_request(asked: ProvisioningRequest) -> str:
     since = f" at {asked.created}" if asked.created else ""
     said = f" ({asked.message})" if asked.message else ""
     again = ""

@@ -246,9 +246,11 @@ def running(
     lacks: Sequence[Degradation | None],
     launch: Launch,
     run: int | None = None,
+    environment: EnvironmentStatus | None = None,
 ) -> TrainingJobStatus:
     """All its Pods run; `lacks` is all that they lack, empty to keep the stored words about that. `launch` counts when
-    they begin to run. `run`: with the Pods that have taken the place of others, in this run."""
+    they begin to run. `run`: with the Pods that have taken the place of others, in this run. `environment`: what is
+    newly known of it."""
     over = sum(1 for share in shares if share.succeeded)
     ended = f", {over} {'has' if over == 1 else 'have'} ended with exit code 0" if over else ""
     message = f"{len(shares) - over} of {count(len(shares), 'Pod')} {'runs' if len(shares) == 1 else 'run'}{ended}"
@@ -257,7 +259,9 @@ def running(
     placement = _with(job, shares)
     if placement is not None and run is not None:
         placement = placement.model_copy(update={"swapping": None, "run": run})
-    changes: dict[str, Any] = {"placement": placement, "patient_until": None}
+    changes: dict[str, Any] = {"placement": placement, "patient_until": None, "queued_since": None}
+    if environment is not None:
+        changes["environment"] = environment
     if not is_true(job.status.conditions, ConditionType.RUNNING):
         changes["attempts"] = runs_again(job.status, launch, now)
         changes["cost"] = at_run(job.status, job.spec.gpus, now)
@@ -479,6 +483,7 @@ def suspended(job: TrainingJob, now: datetime, stays: str | None) -> TrainingJob
         placement=None,
         pending=None,
         patient_until=None,
+        queued_since=None,
         start_time=None,
         **changes,
     )
@@ -509,6 +514,7 @@ def finished(
         placement=placement,
         pending=None,
         patient_until=None,
+        queued_since=None,
         **_ended(job, now, reason, message, charged=charged, facts=facts),
     )
 
@@ -563,12 +569,17 @@ def _fewer(job: StoredJob, placement: PlacementStatus | None) -> str | None:
     return f"{told}; there is room for {placement.room.gpus} since {placement.room.since}, and it grows after {minutes}"
 
 
-def _queued(before: Pending | None, pending: Pending | None) -> Pending | None:
-    """Why it waits, and since when: its first reason's beginning, if it waited for another one before."""
-    if pending is None or pending is before:
+def _queued_since(status: TrainingJobStatus) -> str | None:
+    """Since when it waits: its first reason's beginning. A booking by which it never ran does not end its wait."""
+    pending = status.pending
+    return status.queued_since if pending is None else pending.queued_since or pending.since
+
+
+def _queued(stored: TrainingJobStatus, pending: Pending | None) -> Pending | None:
+    """Why it waits, and since when."""
+    if pending is None or pending is stored.pending:
         return pending
-    began = pending if before is None else before
-    return pending.model_copy(update={"queued_since": began.queued_since or began.since})
+    return pending.model_copy(update={"queued_since": _queued_since(stored) or pending.since})
 
 
 def _given_up(why: str, stays: str | None) -> str:
@@ -587,7 +598,7 @@ def _next(job: StoredJob, now: datetime, *observations: Observation, **changes: 
     conditions = observed(stored.conditions, seen, generation=generation, now=now)
     attempt = int(changes.pop("attempt", stored.attempt or 1))
     restarts = int(changes.pop("restarts", stored.restarts or 0))
-    pending = _queued(stored.pending, changes.pop("pending", stored.pending))
+    pending = _queued(stored, changes.pop("pending", stored.pending))
     placement: PlacementStatus | None = changes.get("placement", stored.placement)
     reason, message = _told(conditions, pending, _fewer(job, placement))
     return stored.model_copy(
@@ -600,6 +611,7 @@ def _next(job: StoredJob, now: datetime, *observations: Observation, **changes: 
             "reason": reason,
             "message": message,
             "pending": pending,
+            "queued_since": _queued_since(stored) if pending is None else None,
             **changes,
         }
     )

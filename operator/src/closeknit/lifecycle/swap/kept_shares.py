@@ -72,14 +72,16 @@ def kept(
     now: datetime,
     failed: frozenset[str] = frozenset(),
 ) -> tuple[BookingShare, ...] | None:
-    """The shares that the next attempt holds at once, with those marked that are lost; None where none is lost, none is
-    left and no spare, or no node of such a gang is replaced alone."""
+    """The shares that the next attempt holds at once, with those marked that are lost; None where none is lost, or none
+    is left and no spare."""
     fresh = [replace(share, actual=None if share.server is None else share.actual, succeeded=False) for share in shares]
     found = marked(job, fresh, cluster, now, failed)
-    if not any(share.lost for share in found):
-        return None
     placement = job.status.placement
-    if all(share.lost for share in found) and placement is not None and placement.spares:
-        return found
-    asked = request(NOBODY, job.spec, cluster.volumes_of(job).required)
-    return None if not_replaced(cluster, asked, found) is not None else found
+    has_spares = placement is not None and bool(placement.spares)
+    is_left = has_spares or not all(share.lost for share in found if share.server is None)
+    return found if is_left and any(share.lost for share in found) else None
+
+
+def placed_as_a_whole(job: TrainingJob, shares: Sequence[BookingShare], cluster: Cluster) -> str:
+    """Why the gang gets no other nodes in place of its lost ones alone; empty where it does."""
+    return not_replaced(cluster, request(NOBODY, job.spec, cluster.volumes_of(job).required), shares) or ""

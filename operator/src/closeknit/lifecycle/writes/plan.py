@@ -37,6 +37,8 @@ class Delete:
     kind: str
     name: str
     uid: str | None = None
+    is_forced: bool = False
+    """Whether it goes at once, though its kubelet has not said that its containers have ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,8 @@ class Backfill:
         self._tables = tables
         self._now = now.astimezone(UTC).replace(microsecond=0)  # as statuses date a booking
         self._ends_of: Cluster | None = None
-        self._ends_there: tuple[ExpectedEnd, ...] = ()
+        self.known_ends = last.ends
+        """When these are expected to end."""
 
     @property
     def current(self) -> Reservation | None:
@@ -105,8 +106,8 @@ class Backfill:
         """Of the jobs in this cluster; those of one walk ask in much the same."""
         if self._ends_of is None or self._ends_of.jobs is not alone.jobs or self._ends_of.pods is not alone.pods:
             self.terms = terms_of(alone, self._now, self.terms)
-            self._ends_of, self._ends_there = alone, expected_ends(alone, self._now, self.terms)
-        return self._ends_there
+            self._ends_of, self.known_ends = alone, expected_ends(alone, self._now, self.terms, self.known_ends)
+        return self.known_ends.ends
 
     def known_wait(self, case: Case, shape: RequestShape, room: Room) -> Wait | None:
         """The wait of a job behind the reservation, where it is known from one that asks the same and does not end

@@ -4,7 +4,10 @@ The rule, in one place. If all lost nodes can be replaced, they are, and the gan
 anywhere, its own nodes counted as free, it goes there, for a gang that waits trains nothing; else an elastic job goes
 on with the largest size that fits; else it takes what it can get now, holds that with the rest, and waits. HELD_FOR
 after the end it gives everything back, and waits as any other job. What it gives back it marks as lost first: others
-get it once that is stored, as whatever is freed.
+get it once that is stored, as whatever is freed. What it needs where it goes it never gives back.
+
+A gang whose nodes NVLink may join is placed as a whole: in the NVLink domain where its other nodes are, if it fits
+there.
 
 What is lost before the first Pod of the next attempt is made is the same loss: several of them are one restart. While
 another node of the gang has missed a sign of life nothing is done for UNDECIDED_FOR. A held node that is not Ready is
@@ -15,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from closeknit.api.names import ConditionType, ExclusionReason, PendingReason
+from closeknit.api.names import NVLINK_DOMAIN_LEVEL, ConditionType, ExclusionReason, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.booking import Booking, BookingShare, names, with_shares
 from closeknit.cluster.cluster import Cluster
@@ -28,6 +31,7 @@ from closeknit.lifecycle.status.pauses import is_between, restart_at
 from closeknit.lifecycle.swap.kept_shares import marked
 from closeknit.lifecycle.swap.staying_pods import replacing
 from closeknit.lifecycle.verdict import Book, Hold, Refusal, Wait, WaitCause
+from closeknit.placement.gang.interconnect import Interconnect
 from closeknit.placement.replacement import NONE, Replacement, not_replaced
 from closeknit.placement.values.placement import Placement, Share
 from closeknit.placement.values.request import NOBODY, Request, request
@@ -35,7 +39,7 @@ from closeknit.placement.values.sentences import count
 from closeknit.scheduling.elastic.growth import holding_both
 from closeknit.scheduling.elastic.sizes import fewer, largest
 from closeknit.scheduling.policy.patience import asked_again_at
-from closeknit.scheduling.policy.spares import of_spares, unspared, with_spares, with_spares_of
+from closeknit.scheduling.policy.spares import of_spares, only_on, unspared, with_spares, with_spares_of
 from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
@@ -73,30 +77,40 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
         return Outcome(Hold(as_it_is), is_settled=False)
     free = unspared(job, with_own_gpus_free(job, case.pods, room.cluster))
     alone, unbooked = free.without(away.devices), free.with_job(_unbooked(job)).without(away.devices)
-    found = NONE if not_replaced(alone, asked, shares) else _found(asked, held, shares, alone, walk)
+    why_whole = not_replaced(alone, asked, shares)
+    found = NONE if why_whole else _found(asked, held, shares, alone, walk)
     if found.placement is not None:
         best = _past_lemons(found.placement, asked, shares, alone, walk)
         return _booked(with_spares(job, best, asked, unbooked, walk), job, room)
-    whole = _elsewhere(job, asked, unbooked, walk)
-    if news and whole is None:  # nobody else could use the node now, and it may be ready again in a moment
+    whole = _whole(job, asked, shares, unbooked, walk)
+    if whole is not None:
+        return _moved(whole, job, shares, room)
+    if news:  # nobody else could use the node now, and it may be ready again in a moment
         return Outcome(Hold(as_it_is), until=ended + HELD_FOR, is_settled=False)
-    if whole is None and (rest := _with_fewer(job, asked, unbooked, walk)) is not None:
+    if (rest := _with_fewer(job, asked, unbooked, walk)) is not None:
         both = room.cluster.with_job(holding_both(job, rest, held))
         return Outcome(Book(rest), is_settled=False, room=room.less(both))
-    if all(share.lost for share in shares):
-        return _given_back() if whole is None else _booked(whole, job, room)
     until = ended + HELD_FOR
-    if whole is not None or not is_between(ended, now, until):
-        return Outcome(Hold(tuple(replace(share, lost=True) for share in shares)), is_settled=False)
+    if all(share.lost for share in shares) or not is_between(ended, now, until):
+        return _given_back(shares)
     taken = _taken(job, found.shares, shares)
-    verdict = Hold(taken, f"{_words(taken, asked)}; it holds the rest until {timestamp(until)}")
+    verdict = Hold(taken, f"{_words(taken, asked, why_whole)}; it holds the rest until {timestamp(until)}")
     if verdict.shares == held.shares:
         return Outcome(verdict, until=asked_again_at(until, away.until), is_settled=False, scene=room.scene)
     after = room.less(room.cluster.with_job(_holding(job, verdict.shares)))
     return Outcome(verdict, until=until, is_settled=False, room=after)
 
 
-def _given_back() -> Outcome:
+def _moved(whole: Placement, job: TrainingJob, shares: Sequence[BookingShare], room: Room) -> Outcome:
+    """The whole gang goes elsewhere, once it has given back what it does not need there."""
+    left = _without_unused(shares, whole)
+    return _booked(whole, job, room) if left == tuple(shares) else Outcome(Hold(left), is_settled=False)
+
+
+def _given_back(shares: Sequence[BookingShare]) -> Outcome:
+    """It holds nothing any more, once that is stored."""
+    if not all(share.lost for share in shares):
+        return Outcome(Hold(tuple(replace(share, lost=True) for share in shares)), is_settled=False)
     refusal = Refusal(
         WaitCause.NO_FIT,
         PendingReason.INSUFFICIENT_GPUS,
@@ -131,6 +145,39 @@ def _elsewhere(job: TrainingJob, asked: Request, cluster: Cluster, walk: Walk) -
     if found is None:
         return None
     return with_spares(job, walk.lemons.with_fewest(found, asked, cluster, walk.questions.placed), asked, cluster, walk)
+
+
+def _whole(
+    job: TrainingJob, asked: Request, shares: Sequence[BookingShare], cluster: Cluster, walk: Walk
+) -> Placement | None:
+    """Where the whole gang would go: of one that NVLink may join, in the domain of its other nodes first."""
+    beside = _in_their_domain(asked, shares, cluster)
+    found = None if beside is None else _elsewhere(job, beside, cluster, walk)
+    return found or _elsewhere(job, asked, cluster, walk)
+
+
+def _in_their_domain(asked: Request, shares: Sequence[BookingShare], cluster: Cluster) -> Request | None:
+    """The request for the nodes of the one NVLink domain where all nodes lie that are not lost; None where there is no
+    such domain, or it does not matter."""
+    if not Interconnect.of(cluster).has_channels(asked):
+        return None
+    level = cluster.levels.index(NVLINK_DOMAIN_LEVEL)
+    kept = (cluster.nodes.get(share.node) for share in shares if not share.lost)
+    domains = {None if view is None else view.domains[level] for view in kept}
+    if len(domains) != 1 or None in domains:
+        return None
+    return only_on(asked, frozenset(name for name, view in cluster.nodes.items() if view.domains[level] in domains))
+
+
+def _without_unused(shares: Sequence[BookingShare], whole: Placement) -> tuple[BookingShare, ...]:
+    """The shares, of which those are lost that the gang does not need where it goes."""
+    needed = {share.node: {*share.gpus} for share in whole.shares}
+    return tuple(
+        share
+        if share.lost or (share.node in needed and needed[share.node].issuperset(share.gpus))
+        else replace(share, lost=True)
+        for share in shares
+    )
 
 
 def _with_fewer(job: TrainingJob, asked: Request, cluster: Cluster, walk: Walk) -> Placement | None:
@@ -206,14 +253,16 @@ def _with_servers(taken: Sequence[BookingShare], shares: Sequence[BookingShare])
     )
 
 
-def _words(shares: Sequence[BookingShare], asked: Request) -> str:
+def _words(shares: Sequence[BookingShare], asked: Request, why_whole: str | None) -> str:
     lost = [share for share in shares if share.lost and share.server is None]
     kept = sum(1 for share in shares if not share.lost and share.server is None)
+    holds = f"it lost {names([share.node for share in lost])} and holds {count(kept, 'node')} of {kept + len(lost)}"
+    inside = f" inside its {asked.level}" if asked.level is not None else ""
+    if why_whole is not None:
+        return f"{holds}; it is placed as a whole, for {why_whole}, and there is no room for that now{inside}"
     sizes = sorted({len(share.gpus) for share in lost})
     gpus = " or ".join([*map(str, sizes[:-1]), count(sizes[-1], "free GPU")])
-    inside = f" inside its {asked.level}" if asked.level is not None else ""
     return (
-        f"it lost {names([share.node for share in lost])} and holds {count(kept, 'node')} of {kept + len(lost)}; "
-        f"{count(len(lost), 'node')} more with {gpus} like its others would do{inside}, and there "
+        f"{holds}; {count(len(lost), 'node')} more with {gpus} like its others would do{inside}, and there "
         f"{'is' if len(lost) == 1 else 'are'} none"
     )

@@ -1,41 +1,33 @@
-"""Jobs that others make room for, and these others: what follows once that is stored."""
+"""The verdict on a job that others make room for, once that is stored: it waits for them, and then gets it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from closeknit.api.names import ExclusionReason, JobKey, PendingReason
+from closeknit.api.names import ExclusionReason, PendingReason
 from closeknit.api.trainingjob_status import MAX_AWAITED
 from closeknit.cluster.booking.booking import AwaitedAttempt, Booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.book import assumed
-from closeknit.lifecycle.status.conditions import moment
-from closeknit.lifecycle.status.pauses import is_between, over_at
+from closeknit.lifecycle.status.pauses import over_at
 from closeknit.lifecycle.swap.kept_shares import fitness
-from closeknit.lifecycle.verdict import Await, Book, Evict, Refusal, Relocate, Shrink, Wait, WaitCause
-from closeknit.lifecycle.writes.answers import NOTHING
+from closeknit.lifecycle.verdict import Await, Book, Refusal, Wait, WaitCause
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
-from closeknit.scheduling.elastic.growth import holding_both
-from closeknit.scheduling.elastic.sizes import fewer
 from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.spares import only_on, with_spares
 from closeknit.scheduling.policy.walk import Walk
-from closeknit.scheduling.preemption.elsewhere import elsewhere
+from closeknit.scheduling.preemption.evict import goes
 from closeknit.scheduling.preemption.made_room import alone, made_room, placed
-from closeknit.scheduling.preemption.surplus import smaller
 from closeknit.scheduling.preemption.words import holds, remaining, room_words, words_now
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
-from closeknit.scheduling.victims.movers import may_move
-from closeknit.scheduling.victims.victim import gone, leaving, unbooked, victims
+from closeknit.scheduling.victims.victim import leaving, unbooked, victims
 
 # A kubelet that is restarted says NotReady for some ten seconds, a network that is mended for less than a minute: no
 # running job ends for that.
 BLIP = timedelta(minutes=1)
-# One that is to move does so in the next decision. Whose place is gone by then stays, and nobody waits for it.
-MOVES_WITHIN = timedelta(minutes=1)
 _GIVEN_BACK = (
     "the room that others made for it is no more, or less than it needs; it has given back what it held of that, and "
     "waits for room"
@@ -131,76 +123,11 @@ def _given_back(room: Room, free: Cluster) -> Outcome:
     return Outcome(Wait(refusal), is_settled=False, room=room.more(free))
 
 
-def evicted(case: Case, room: Room, walk: Walk) -> Outcome | None:
-    """The end of a job that makes room, once that is stored for whom, and while that one still waits for it."""
-    told = walk.preemptions.by_victim.get(case.key)
-    held = room.cluster.booking_of(case.key)
-    if told is None or held is None or case.key in walk.memory.busy:  # nothing is done about it yet
-        return None
-    by, awaited = told
-    if (held.uid, held.attempt) != (awaited.uid, awaited.attempt):
-        return None
-    if not _is_awaited(awaited, by, room.cluster) or not _goes(awaited, by, room.cluster, walk):
-        return None
-    without = room.cluster.after(tuple(gone(room.cluster, case.job)))
-    if awaited.moves:
-        return _moved(case, held, by, room, without, walk)
-    found = smaller(case.job, fewer(case.job.spec, held.gpus), without, walk)
-    if found is None:
-        return Outcome(Evict(held, by), is_settled=False)
-    both = room.cluster.with_job(holding_both(case.job, found, held))
-    return Outcome(Shrink(held, found, by), is_settled=False, room=room.less(both))
-
-
-def _moved(case: Case, held: Booking, by: JobKey, room: Room, without: Cluster, walk: Walk) -> Outcome | None:
-    """Its move to where it goes on with as many GPUs; None where its place is gone, or the gang needs it no more: it
-    stays."""
-    gang, waiting = room.cluster.jobs[by], room.cluster.booking_of(by)
-    if waiting is None or gang.spec.suspend or gang.metadata.deletion_timestamp is not None:
-        return None
-    away = avoided_nodes(gang, room.cluster, walk.now)
-    volumes = room.cluster.volumes_of(gang).required
-    asked = replace(request(NOBODY, gang.spec, volumes), gpus=waiting.gpus, avoided=away.nodes)
-    settled = walk.preemptions.settled(room.cluster.with_job(unbooked(gang)))
-    found = elsewhere(case.job, held, without, walk)
-    if found is None or walk.questions.can_place(asked, settled.without(away.devices)):
-        return None
-    both = room.cluster.with_job(holding_both(case.job, found, held))
-    walk.movers.moving.add(case.key)
-    return Outcome(Relocate(held, found, by, waiting.gpus), is_settled=False, room=room.less(both))
-
-
-def _is_awaited(awaited: AwaitedAttempt, by: JobKey, cluster: Cluster) -> bool:
-    """Whether the other job still waits for this after its own verdict of this walk."""
-    return awaited in cluster.awaiting.get(by, ())
-
-
-def _may_end(victim: JobKey, by: JobKey, cluster: Cluster) -> bool:
-    """Whether the one still has a lower priority than the other: classes may have come and gone."""
-    job, other = cluster.jobs[victim], cluster.jobs[by]
-    return cluster.may_preempt(other) and cluster.priority(job) < cluster.priority(other)
-
-
 def _standing(
     awaited: Sequence[AwaitedAttempt], case: Case, cluster: Cluster, walk: Walk
 ) -> tuple[AwaitedAttempt, ...]:
     """Those of these that are gone, or will go."""
-    return tuple(each for each in awaited if not holds(each, cluster) or _goes(each, case.key, cluster, walk))
-
-
-def _goes(each: AwaitedAttempt, by: JobKey, cluster: Cluster, walk: Walk) -> bool:
-    """Whether one that has not gone yet still will: by its lower priority, or because it still may move."""
-    if each.job not in cluster.jobs:
-        return False
-    if not each.moves:
-        return _may_end(each.job, by, cluster)
-    job, gang, held = walk.cluster.jobs[each.job], cluster.jobs[by], walk.cluster.booking_of(each.job)
-    if held is None or cluster.priority(job) > cluster.priority(gang):
-        return False
-    pending, answers = walk.cluster.jobs[by].status.pending, walk.memory.answers.get(each.uid, NOTHING)
-    since = None if pending is None else moment(pending.since)
-    is_late = since is None or not is_between(since, walk.now, since + MOVES_WITHIN)
-    return not is_late and may_move(job, held, answers, walk.cluster, walk.now)
+    return tuple(each for each in awaited if not holds(each, cluster) or goes(each, case.key, cluster, walk))
 
 
 def _are_there(awaited: Sequence[AwaitedAttempt], cluster: Cluster) -> bool:

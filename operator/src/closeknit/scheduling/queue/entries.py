@@ -12,8 +12,7 @@ from typing import NamedTuple
 from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.booking import Booking
-from closeknit.cluster.capacity.provisioning import ProvisioningRequest
-from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.cluster import AskedCapacity, Cluster
 from closeknit.cluster.job_volumes import Volumes
 from closeknit.cluster.kueue.workload import Workload
 from closeknit.cluster.pods.pod import Pod
@@ -24,7 +23,7 @@ from closeknit.placement.values.request import Request
 from closeknit.scheduling.queue.movable import MovableJobs
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.earliest import EarliestFit
-from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, JobTerms, run_time
+from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, JobTerms, KnownEnds, run_time
 
 QueuePlace = tuple[int, bool, bool, float, str, str, str]
 """Sorts as the queue: highest priority first, then who room is kept for, then by `stands_back` after the creation, age,
@@ -110,7 +109,7 @@ class Case:
     """The state of its volumes."""
     workload: Workload | None
     """Its own Workload, of Kueue."""
-    capacity: ProvisioningRequest | None
+    capacity: AskedCapacity | None
     """What is asked of an autoscaler for it."""
 
     @property
@@ -321,6 +320,8 @@ class Schedule(Mapping[JobKey, Verdict]):
     behind: Mapping[BehindKey, WaitBehind] = field(default_factory=dict)
     terms: JobTerms = JobTerms()  # noqa: RUF009 - immutable
     """What jobs say of their ends; none where nobody waited for room."""
+    ends: KnownEnds = KnownEnds()  # noqa: RUF009 - immutable
+    """When they are expected to end; likewise."""
     renewed_at: datetime | None = None
     """When old words were last renewed."""
     templates: TemplateMemory = NOTHING_WAITS

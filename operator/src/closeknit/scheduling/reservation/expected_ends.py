@@ -73,19 +73,37 @@ class EndTerms(NamedTuple):
 
     def end(self, now: datetime) -> ExpectedEnd | None:
         """When a job that holds GPUs is expected to end; None where nothing says so."""
+        return self.dated_end(now).end
+
+    def dated_end(self, now: datetime) -> "DatedEnd":
+        """The same, and until when that holds if the job does not change."""
         due = self.due if self.due is not None and self.due > now else None
         if self.declared is None:
-            return None if due is None else ExpectedEnd(due, self.job.key, due)
+            return DatedEnd(self, None if due is None else ExpectedEnd(due, self.job.key, due), due)
         is_late = self.declared <= now
         soonest = _extended(self.declared, max(self.eighth, SHORTEST), now) if is_late else self.declared
         if due is not None and due < soonest:
-            return ExpectedEnd(due, self.job.key, due)
-        at = max(soonest, _with_time(self.declared, self.eighth, now) or soonest)
-        return ExpectedEnd(at if due is None else min(at, due), self.job.key, soonest, is_late)
+            return DatedEnd(self, ExpectedEnd(due, self.job.key, due), due)
+        allowed = _with_time(self.declared, self.eighth, now)
+        at = max(soonest, allowed or soonest)
+        latest = self.declared + _STEPS_ALLOWED * self.eighth
+        # `_with_time` gives a moment up to the one at which it is halfway to the last, that one included.
+        halfway = soonest if allowed is None else min(allowed - (latest - allowed) + datetime.resolution, allowed)
+        until = min(soonest, halfway, *filter(None, [due]))
+        return DatedEnd(self, ExpectedEnd(at if due is None else min(at, due), self.job.key, soonest, is_late), until)
 
     def is_forced(self, end: ExpectedEnd) -> bool:
         """Whether that end of the job rests on no declaration."""
         return self.is_leaving or self.due == end.at
+
+
+class DatedEnd(NamedTuple):
+    """When a job is expected to end, by these terms."""
+
+    terms: EndTerms
+    end: ExpectedEnd | None
+    until: datetime | None
+    """Until when it is that, this moment excluded; None: for ever."""
 
 
 def end_terms(job: TrainingJob, now: datetime) -> EndTerms:
@@ -153,17 +171,41 @@ def terms_of(cluster: Cluster, now: datetime, known: JobTerms) -> JobTerms:
     return JobTerms(cluster.jobs, by_job, ending, undated)
 
 
-def expected_ends(cluster: Cluster, now: datetime, terms: JobTerms) -> tuple[ExpectedEnd, ...]:
+class KnownEnds(NamedTuple):
+    """The ends of one decision, for the next one."""
+
+    ends: tuple[ExpectedEnd, ...] = ()
     """Of all jobs that hold GPUs and say how long, and of those whose Pods are going; soonest first."""
-    found = []
+    by_job: Mapping[JobKey, DatedEnd] = {}
+    """Of those that hold GPUs."""
+    now: datetime | None = None
+    """The moment of that decision."""
+
+
+def expected_ends(cluster: Cluster, now: datetime, terms: JobTerms, known: KnownEnds) -> KnownEnds:
+    """The ends in this cluster; `known` are those of the decision before. An end that holds on is not worked out again:
+    a thousand jobs may declare, and every event asks for all of their ends."""
+    before = known.by_job if known.now is not None and known.now <= now else {}
+    by_job: dict[JobKey, DatedEnd] = {}
+    found: list[ExpectedEnd] = []
+    is_new = False
     for key, said in terms.ending.items():
         if said.is_leaving:
-            end = _going(key, cluster, now)
-        else:
-            end = None if cluster.booking_of(key) is None else said.end(now)
-        if end is not None:
-            found.append(end)
-    return tuple(sorted(found))
+            if (end := _going(key, cluster, now)) is not None:
+                found.append(end)
+                is_new = True
+            continue
+        dated = before.get(key)
+        if dated is None or dated.terms is not said or not (dated.until is None or now < dated.until):
+            if cluster.booking_of(key) is None:
+                continue
+            dated, is_new = said.dated_end(now), True
+        by_job[key] = dated
+        if dated.end is not None:
+            found.append(dated.end)
+    if not is_new and len(by_job) == len(before) and len(found) == len(known.ends):
+        return known._replace(now=now)
+    return KnownEnds(tuple(sorted(found)), by_job, now)
 
 
 def silent_jobs(cluster: Cluster, now: datetime, known: tuple[ExpectedEnd, ...]) -> tuple[JobKey, ...]:

@@ -79,24 +79,41 @@ function picture(machine, gpus, ranks) {
     const [x, y] = place(at);
     const circle = s("circle", { class: `gpu ${gpu.state}`, cx: x, cy: y, r: GPU });
     if (gpu.state === "job") circle.style.setProperty("--hue", hue(gpu.who));
-    circle.append(s("title", {}, `GPU ${gpu.index}: ${gpu.why ?? gpu.who ?? gpu.state}`));
-    const rank = ranks.get(gpu.index);
-    drawing.append(circle, s("text", { class: `gpu-name ${gpu.state}`, x, y: y + (rank ? 1 : 4) }, String(gpu.index)));
+    const parts = gpu.devices?.map((each) => `${each.profile} ${each.why ?? each.who ?? each.state}`).join(", ");
+    circle.append(s("title", {}, `GPU ${gpu.index}: ${parts ?? gpu.why ?? gpu.who ?? gpu.state}`));
+    const rank = gpu.devices ? undefined : ranks.get(gpu.index);
+    drawing.append(circle, ...slices(gpu, x, y), s("text", { class: `gpu-name ${gpu.state}`, x, y: y + (rank ? 1 : 4) }, String(gpu.index)));
     if (rank) drawing.append(s("text", { class: `gpu-rank ${gpu.state}`, x, y: y + 11 }, `r${rank.rank}`));
   });
   return drawing;
 }
 
+/** The MIG devices of a GPU, as sectors of its circle. */
+function slices(gpu, x, y) {
+  const number = gpu.devices?.length ?? 0;
+  return (gpu.devices ?? []).map((device, at) => {
+    const [from, to] = [at, at + 1].map((each) => (2 * Math.PI * each) / number - Math.PI / 2);
+    const round = (angle) => `${(x + GPU * Math.cos(angle)).toFixed(2)} ${(y + GPU * Math.sin(angle)).toFixed(2)}`;
+    const half = (from + to) / 2; // an arc of a whole circle has no direction: two halves have
+    const path = s("path", { class: `gpu part ${device.state}`, d: `M${x} ${y}L${round(from)}A${GPU} ${GPU} 0 0 1 ${round(half)}A${GPU} ${GPU} 0 0 1 ${round(to)}Z` });
+    if (device.state === "job") path.style.setProperty("--hue", hue(device.who));
+    return path;
+  });
+}
+
 const STATES = { free: "free", other: "held by", hidden: "held by a job that you may not list", unknown: "not known" };
 
 function table(store, machine, gpus, ranks) {
-  const rows = gpus.map((gpu) => {
-    const rank = ranks.get(gpu.index);
+  const rows = gpus.flatMap((gpu) => (gpu.devices
+    ? gpu.devices.map((device) => ({ ...device, name: `${gpu.index}: ${device.profile}` }))
+    : [{ ...gpu, name: String(gpu.index) }])).map((gpu) => {
+    // A job on a MIG device has one rank.
+    const rank = !gpu.profile ? ranks.get(gpu.index) : gpu.state === "job" ? { rank: 0 } : undefined;
     let told = STATES[gpu.state] ?? gpu.state;
     if (gpu.state === "job") told = [swatch(gpu.who), h("a", { href: keyLink(gpu.who) }, gpu.who)];
     else if (gpu.state === "other") told = `a ${gpu.who} holds it`;
     else if (gpu.state === "broken") told = h("span", { class: "bad" }, gpu.why);
-    return h("tr", {}, h("th", { scope: "row" }, String(gpu.index)), h("td", {}, told), h("td", {}, rank ? String(rank.rank) : "–"));
+    return h("tr", {}, h("th", { scope: "row" }, gpu.name), h("td", {}, told), h("td", {}, rank ? String(rank.rank) : "–"));
   });
   const islands = (machine.islands ?? []).map((island) => ranges(island)).join(" · ");
   return [

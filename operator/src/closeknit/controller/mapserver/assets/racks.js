@@ -5,6 +5,7 @@ import { byName, count, h, hue, nodeLink, s } from "./words.js";
 const CELL = 9;
 const GAP = 2;
 const STEP = CELL + GAP;
+const MIG_GAP = 0.4; // between the MIG devices of one GPU, of which there are seven at most
 const COMPACT_FROM = 160; // nodes: beyond, names go and marks stay
 const ROOMY_TO = 24;
 
@@ -88,7 +89,7 @@ export class Racks {
         grid.append(button);
       }
       rack.section = h("section", { class: "rack", "data-rack": domain, "aria-label": `${level} ${title}` },
-        h("h3", {}, title, " ", number), grid);
+        h(path.length > 1 ? "h3" : "h2", { class: "title" }, title, " ", number), grid);
       rack.section.style.setProperty("--columns", columns(gpus));
       rack.section.style.setProperty("--rows", Math.ceil(gpus / columns(gpus)));
       this.racks.set(domain, rack);
@@ -135,7 +136,11 @@ export class Racks {
       const name = who === "?" ? "jobs that you may not list" : who.includes("/") ? who : `a ${who}`;
       told.push(`${name} holds ${gpus.length}`);
     }
-    const broken = Object.keys(node.unusable ?? {}).length;
+    const cut = new Set((node.mig ?? []).map(([gpu]) => gpu));
+    const free = (node.mig ?? []).filter(([, , who, why]) => !who && !why).length;
+    if (cut.size) told.push(`${free} of ${count(node.mig.length, "MIG device")} free`);
+    for (const who of new Set((node.mig ?? []).map((each) => each[2]).filter((who) => who.includes("/")))) told.push(`${who} has a MIG device`);
+    const broken = Object.keys(node.unusable ?? {}).filter((gpu) => !cut.has(Number(gpu))).length;
     if (broken) told.push(`${broken} not usable`);
     card.button.setAttribute("aria-label", told.join(", "));
     card.button.title = told.join("\n");
@@ -162,13 +167,17 @@ export class Racks {
     }
     for (const gpu of gpus) {
       const { x, y } = at.get(gpu.index);
-      const cell = s("rect", { class: `gpu ${gpu.state}`, x, y, width: CELL, height: CELL, rx: 1.5 });
-      if (gpu.state === "job") {
-        cell.dataset.job = gpu.who;
-        cell.style.setProperty("--hue", hue(gpu.who));
-        if (gpu.who === this.picked) cell.classList.add("picked");
-      }
-      picture.append(cell);
+      const parts = gpu.devices ?? [gpu];
+      const wide = (CELL - (parts.length - 1) * MIG_GAP) / parts.length;
+      parts.forEach((part, number) => {
+        const cell = s("rect", { class: gpu.devices ? `gpu part ${part.state}` : `gpu ${part.state}`, x: x + number * (wide + MIG_GAP), y, width: wide, height: CELL, rx: gpu.devices ? 0 : 1.5 });
+        if (part.state === "job") {
+          cell.dataset.job = part.who;
+          cell.style.setProperty("--hue", hue(part.who));
+          if (part.who === this.picked) cell.classList.add("picked");
+        }
+        picture.append(cell);
+      });
       if (gpu.state === "broken") {
         picture.append(s("path", { class: "cross", d: `M${x + 2} ${y + 2}l${CELL - 4} ${CELL - 4}m0 ${4 - CELL}l${4 - CELL} ${CELL - 4}` }));
       }
@@ -200,7 +209,8 @@ export class Racks {
       for (const name of rack.names) {
         const node = this.store.nodes.get(name);
         if (!node) continue; // gone, and not drawn yet
-        const text = [name, domain, ...Object.keys(node.held ?? {}), node.excluded ?? ""].join(" ").toLowerCase();
+        const holders = [...Object.keys(node.held ?? {}), ...(node.mig ?? []).map((each) => each[2])];
+        const text = [name, domain, ...holders, node.excluded ?? ""].join(" ").toLowerCase();
         const isFound = !words || text.includes(words);
         this.cards.get(name).button.hidden = !isFound;
         shown += isFound ? 1 : 0;

@@ -4,6 +4,8 @@ import { forgetHue } from "./words.js";
 
 export const HIDDEN = "?";
 
+const held = (who) => (who.includes("/") ? "job" : who === HIDDEN ? "hidden" : "other");
+
 export class Store {
   constructor() {
     this.clear();
@@ -64,17 +66,22 @@ export class Store {
     return this.machines.get(node.machine ?? "");
   }
 
-  /** State of each GPU of a node, in the order of its machine. */
+  /** State of each GPU of a node, in the order of its machine. One that is cut has the states of its MIG devices. */
   gpus(node) {
     const machine = this.machine(node);
     if (!machine) return [];
     const found = new Map();
     for (const index of node.free ?? []) found.set(index, { state: "free" });
     for (const [who, gpus] of Object.entries(node.held ?? {})) {
-      const state = who.includes("/") ? "job" : who === HIDDEN ? "hidden" : "other";
-      for (const index of gpus) found.set(index, { state, who });
+      for (const index of gpus) found.set(index, { state: held(who), who });
     }
     for (const [index, why] of Object.entries(node.unusable ?? {})) found.set(Number(index), { state: "broken", why });
+    const cut = new Map();
+    for (const [index, profile, who, why] of node.mig ?? []) {
+      if (!cut.has(index)) cut.set(index, []);
+      cut.get(index).push({ profile, ...(why ? { state: "broken", why } : who ? { state: held(who), who } : { state: "free" }) });
+    }
+    for (const [index, devices] of cut) found.set(index, { state: "mig", devices });
     return machine.indexes.map((index) => ({ index, ...(found.get(index) ?? { state: "unknown" }) }));
   }
 
