@@ -387,6 +387,8 @@ def test_helm_3_does_and_says_the_same(helm_program: Path, tmp_path: Path) -> No
         ((), "WARNING: no job can run in the namespace default", False),
         (("--set=operator.deviceTaints=NoSchedule",), "It keeps the DeviceTaintRules of unhealthy GPUs", True),
         ((), "It keeps the DeviceTaintRules of unhealthy GPUs", False),
+        (("--set=capacity.enabled=true",), "It keeps the placeholder Pods of jobs that wait", True),
+        ((), "It keeps the placeholder Pods of jobs that wait", False),
     ],
 )
 def test_the_notes_say_what_an_installation_brings(
