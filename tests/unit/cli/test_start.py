@@ -121,6 +121,16 @@ def test_what_a_person_asks_again_and_again_waits_for_no_models(
     assert len(found) < 400
 
 
+def test_where_ranks_sit_waits_for_nothing_that_decides(tmp_path: Path) -> None:
+    """0.47 s of a core to import where it took 0.8: 672 modules before."""
+    file = tmp_path / "kubeconfig"
+    file.write_text(KUBECONFIG.partition("users:")[0] + "users: [{name: u, user: {token: t}}]")
+    ended = started("ranks", "a", "--kubeconfig", str(file), is_counted=True)
+    found = set(json.loads(ended.stderr.splitlines()[1]))
+    assert found & {"rich", "kubernetes", "aiohttp", "closeknit.scheduling"} == set()
+    assert "closeknit.api.trainingjob" in found
+
+
 def test_its_version() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert (result.exit_code, result.stdout) == (0, f"closeknit {version('closeknit')}\n")

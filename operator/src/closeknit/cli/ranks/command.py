@@ -11,11 +11,9 @@ from closeknit.cli.input.not_there import NotThere
 from closeknit.cli.jobs.found_jobs import asked_job, found_job
 from closeknit.cli.live.way import NOT_INSTALLED, TRAINING_JOBS, reached
 from closeknit.cli.output.page import Page, paper
-from closeknit.cli.plan.decided import Sitting
 from closeknit.cli.ranks.rank_table import draw
 from closeknit.cli.ranks.seats import seats
 from closeknit.cluster.booking.job import InvalidJob, job_from_builtins
-from closeknit.cluster.cluster import build
 
 
 async def ranks(name: str, reach: Reach, cluster: Path | None, form: AnswerForm) -> None:
@@ -38,6 +36,9 @@ async def _live(name: str, reach: Reach) -> RankList:
 
 
 async def _recorded(name: str, reach: Reach, cluster: Path) -> RankList:
+    from closeknit.cli.plan.decided import Sitting  # noqa: PLC0415 - what decides takes half a second, for a file alone
+    from closeknit.cluster.cluster import build  # noqa: PLC0415
+
     found = await found_job(name, reach, cluster)
     built = build(found.objects or ())
     key = found.job.key
