@@ -193,6 +193,22 @@ def test_what_is_not_there_is_told_before_anything_is_made(installed: LocalClust
     ]
 
 
+def test_a_second_release_is_refused(installed: LocalCluster) -> None:
+    """It would take the roles and policies of the first; and one that is gone, its bindings left, is no first one."""
+    installed.apply(NVIDIA)
+    (operator,) = (each for each in render(installed.binaries.helm) if each["kind"] == "Deployment")
+    operator["spec"]["replicas"] = 0
+    assert rehearsed(installed, "--namespace=elsewhere")[1] == []
+    installed.apply(operator)
+    try:
+        assert rehearsed(installed)[1] == []
+        already = rf"- closeknit runs in this cluster already, as release closeknit in namespace {NAMESPACE}, and a"
+        with pytest.raises(HelmError, match=already):
+            rehearsed(installed, "--namespace=elsewhere")
+    finally:
+        installed.kubectl("delete", "deployment", operator["metadata"]["name"], f"--namespace={NAMESPACE}")
+
+
 def test_a_namespace_that_refuses_the_agents_is_warned_of(installed: LocalCluster) -> None:
     installed.apply(NVIDIA)
     installed.kubectl("label", "namespace", NAMESPACE, f"{ENFORCED}=baseline", "--overwrite")

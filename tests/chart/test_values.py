@@ -270,10 +270,12 @@ def test_no_group_of_values_may_be_missing() -> None:
     assert not optional
 
 
-def test_a_list_or_a_map_may_be_null(helm_program: Path) -> None:
+def test_what_is_empty_may_be_null(helm_program: Path) -> None:
     """What is written where a value's lines are commented out: as good as empty."""
-    empty = [value.path for value in chart_values.values() if value.default in ([], {})]
-    assert {"rbac.planners", "agent.extraEnv", "clusterTopology.levels", "metrics.dashboards.annotations"} <= {*empty}
+    needed = ("image.registry", "image.tag")
+    defaults = {value.path: value.default for value in chart_values.values() if value.path not in needed}
+    empty = [path for path, default in defaults.items() if default in ([], {}, "")]
+    assert {"rbac.planners", "metrics.certificate.secretName", "metrics.dashboards.annotations"} <= {*empty}
     nulls = render(helm_program, *(f"--set={path}=null" for path in empty))
     assert named(nulls) == named(render(helm_program))
 
@@ -378,12 +380,24 @@ def test_helm_3_does_and_says_the_same(helm_program: Path, tmp_path: Path) -> No
     assert all(said)
 
 
-@pytest.mark.parametrize(("namespace", "is_warned_of"), [("default", True), (NAMESPACE, False)])
-def test_a_release_beside_the_jobs_is_warned_of(helm_program: Path, namespace: str, *, is_warned_of: bool) -> None:
-    """The operator's policy lets no job run in its own namespace."""
-    rehearsal = ("--dry-run=client", f"--namespace={namespace}", REGISTRY)
+@pytest.mark.parametrize(
+    ("options", "sentence", "is_said"),
+    [
+        (("--namespace=default",), "WARNING: no job can run in the namespace default", True),
+        ((), "WARNING: no job can run in the namespace default", False),
+        (("--set=operator.deviceTaints=NoSchedule",), "It keeps the DeviceTaintRules of unhealthy GPUs", True),
+        ((), "It keeps the DeviceTaintRules of unhealthy GPUs", False),
+        (("--set=capacity.enabled=true",), "It keeps the placeholder Pods of jobs that wait", True),
+        ((), "It keeps the placeholder Pods of jobs that wait", False),
+    ],
+)
+def test_the_notes_say_what_an_installation_brings(
+    helm_program: Path, options: tuple[str, ...], sentence: str, *, is_said: bool
+) -> None:
+    """The operator's policy lets no job run in its own namespace; and nobody takes a taint back after an uninstall."""
+    rehearsal = ("--dry-run=client", f"--namespace={NAMESPACE}", REGISTRY, *options)
     said = helm(helm_program, "install", "closeknit", str(CHART), *rehearsal)
-    assert ("WARNING: no job can run in the namespace default" in said) == is_warned_of
+    assert (sentence in said) == is_said
 
 
 def test_a_topology_takes_what_its_kind_takes() -> None:

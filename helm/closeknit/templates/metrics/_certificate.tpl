@@ -1,7 +1,7 @@
 {{/* Name of the Secret with the certificate that operator and agents serve with, or nothing where each makes its own. */}}
 {{- define "closeknit.certificate" -}}
 {{- $certificate := .Values.metrics.certificate }}
-{{- if $certificate.certManager.enabled }}closeknit-metrics{{ else }}{{ $certificate.secretName }}{{ end }}
+{{- if $certificate.certManager.enabled }}closeknit-metrics{{ else }}{{ $certificate.secretName | default "" }}{{ end }}
 {{- end }}
 
 {{- define "closeknit.certificate.argument" -}}

@@ -5,6 +5,7 @@
 {{- $judge := .judge }}
 {{- $values := .root.Values }}
 {{- include "closeknit.rules.registry" . }}
+{{- include "closeknit.rules.release" . }}
 {{- range $component := list "operator" "agent" }}
 {{- $of := get $values $component }}
 {{- include "closeknit.rules.resources" (dict "judge" $judge "path" (printf "%s.resources" $component) "resources" ($of.resources | default dict)) }}
@@ -58,6 +59,11 @@
 {{- end }}
 {{- $_ := set $seen . true }}
 {{- end }}
+{{- range $index, $peer := $values.networkPolicy.metricsFrom }}
+{{- if and $peer.ipBlock (gt (len $peer) 1) }}
+{{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "networkPolicy.metricsFrom[%d] has an ipBlock and a selector: make a peer of each" $index)) }}
+{{- end }}
+{{- end }}
 {{- range $who := list "planners" "topologyViewers" }}
 {{- range $index, $subject := get $values.rbac $who | default list }}
 {{- if and (eq $subject.kind "ServiceAccount") (not $subject.namespace) }}
@@ -76,6 +82,20 @@
 {{- end }}
 {{- if gt (len ($values.clusterTopology.levels | default list)) 15 }}
 {{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "clusterTopology.levels has %d levels, and a ClusterTopology takes 15: leave out those that join no more than the next inner one" (len $values.clusterTopology.levels))) }}
+{{- end }}
+{{- end }}
+
+{{/* A second release would take the roles and policies of the first, by --take-ownership say: its operator could do nothing
+     then, and an uninstall of the second would take the fences away. What is left of one that is gone is no release. */}}
+{{- define "closeknit.rules.release" -}}
+{{- $release := .root.Release }}
+{{- $binding := lookup "rbac.authorization.k8s.io/v1" "ClusterRoleBinding" "" "closeknit-operator" }}
+{{- with $binding.subjects }}
+{{- $namespace := (first .).namespace }}
+{{- $name := get ($binding.metadata.annotations | default dict) "meta.helm.sh/release-name" | default $release.Name }}
+{{- if and (or (ne $namespace $release.Namespace) (ne $name $release.Name)) (lookup "apps/v1" "Deployment" $namespace "closeknit-operator") }}
+{{- include "closeknit.values.refuse" (dict "judge" $.judge "fault" (printf "closeknit runs in this cluster already, as release %s in namespace %s, and a cluster has one: upgrade that one, or uninstall it first" $name $namespace)) }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -225,6 +245,8 @@
 {{- $_ := set $names ($volume.name | default "") true }}
 {{- if lt (len $volume) 2 }}
 {{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "%s.extraVolumes[%d] does not say what it holds: add a configMap, a secret or another source" $component $index)) }}
+{{- else if gt (len $volume) 2 }}
+{{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "%s.extraVolumes[%d] holds %s at once: make a volume of each" $component $index (omit $volume "name" | keys | sortAlpha | join " and "))) }}
 {{- end }}
 {{- end }}
 {{- $paths := dict "/tmp" true "/sys" true "/var/lib/kubelet/pod-resources" true "/etc/closeknit/kubelet-configuration" true "/etc/closeknit/metrics-certificate" true }}
