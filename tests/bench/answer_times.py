@@ -108,7 +108,7 @@ def command_times(nodes: int) -> dict[str, Any]:
         asyncio.run(_fill(cluster.kubeconfig, nodes))
         port = free_port()
         begun = time.monotonic()
-        start_operator(cluster, port)
+        start_operator(cluster, port, timeout_s=START_S)
         ready_s = time.monotonic() - begun
         cluster.apply(
             _job("train", gpus=8 * OF_JOB, gpu={"products": ["Tesla-V100-SXM2-32GB"]}), _job("too-large", MOST_GPUS)

@@ -163,19 +163,19 @@ def test_a_gpu_that_is_cut_is_drawn_as_its_mig_devices(page: Page) -> None:
     with stage.in_a_thread() as port:
         opened(page, f"http://localhost:{port}/map/#/node/gpu-1")
         card = page.locator("[data-node=gpu-1]")
-        expect(card.locator("rect.gpu.part")).to_have_count(3)
-        expect(card.locator("rect.gpu.part.job[data-job='team-b/small']")).to_have_count(1)
+        expect(card.locator("rect.gpu.device")).to_have_count(3)
+        expect(card.locator("rect.gpu.device.job[data-job='team-b/small']")).to_have_count(1)
         expect(card.locator(".cross")).to_have_count(0)
         expect(card).to_have_attribute(
             "aria-label", re.compile("2 of 3 MIG devices free, team-b/small has a MIG device")
         )
         panel = page.locator("#panel")
-        expect(panel.locator("path.gpu.part")).to_have_count(3)
+        expect(panel.locator("path.gpu.device")).to_have_count(3)
         expect(panel.get_by_role("row", name="0: 1g.18gb team-b/small 0")).to_have_count(1)
         expect(panel.get_by_role("row", name="0: 1g.18gb free")).to_have_count(2)
         assert faults(page) == []
         opened(page, f"http://localhost:{port}/map/#/job/team-b/small")
-        expect(card.locator("rect.gpu.part.picked")).to_have_count(1)
+        expect(card.locator("rect.gpu.device.picked")).to_have_count(1)
         assert faults(page) == []
 
 

@@ -1,14 +1,18 @@
 """The command line against a real API server and a real operator, as an administrator and as a tenant with `view`."""
 
 import json
+import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from closeknit.cli.main import app
 from closeknit.cli.status.glance import NO_RIGHT
+from harness.certificates import KeyPair
 from harness.operator_bed import ON_PLUGIN, PLUGIN_NODES, Bed
 
 
@@ -94,3 +98,38 @@ def test_a_tenant_sees_his_own_and_an_administrator_the_cluster(bed: Bed, tenant
     bed.change("trainingjob", "train", {"spec": {"suspend": True}})
     bed.wait_for_state("Suspended")
     assert "next step: set spec.suspend: false to go on" in run(tenant, "explain", "train", *here)[1]
+
+
+def test_a_program_of_the_kubeconfig_logs_in_and_a_certificate_that_has_expired_is_told(
+    bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a token, and by a certificate, in a file or of a program."""
+    cluster = bed.cluster
+    good = cluster.authority.client("ann", ["system:masters"])
+    monkeypatch.setattr("harness.certificates.LIFETIME", timedelta(minutes=-1))
+    expired = cluster.authority.client("ann", ["system:masters"])
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    file = tmp_path / "kubeconfig"
+
+    def asked(user: dict[str, Any]) -> tuple[int, str]:
+        config["users"] = [{"name": each["name"], "user": user} for each in config["users"]]
+        file.write_text(yaml.safe_dump(config))
+        return run(file, "jobs", "-n", bed.namespace)
+
+    def by_program(**status: Any) -> dict[str, Any]:
+        version = "client.authentication.k8s.io/v1"
+        said = json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status})
+        return {"exec": {"apiVersion": version, "command": "echo", "args": [said], "interactiveMode": "Never"}}
+
+    def pair(of: KeyPair) -> dict[str, str]:
+        return {"clientCertificateData": of.public.decode(), "clientKeyData": of.private.decode()}
+
+    token = cluster.kubectl("create", "token", "default", f"--namespace={bed.namespace}").strip()
+    assert asked(by_program(**pair(good)))[0] == 0
+    assert "cannot list resource" in asked(by_program(token=token))[1]  # it is known, and may nothing
+    (tmp_path / "crt").write_bytes(expired.public)
+    (tmp_path / "key").write_bytes(expired.private)
+    for user in (by_program(**pair(expired)), {"client-certificate": "crt", "client-key": "key"}):
+        code, told = asked(user)
+        assert (code, told.count("\n")) == (2, 1)
+        assert re.search(r"^closeknit: cannot ask the cluster: .*: the client certificate of \S+ has expired on ", told)

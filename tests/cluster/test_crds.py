@@ -143,6 +143,19 @@ def test_who_writes_the_spec_cannot_take_the_booking_back(crds: LocalCluster, fu
     assert problems(crds.writer.send("PUT", path, replaced)) == [f"spec.gpus: Forbidden: {immutable_message('gpus')}"]
 
 
+@pytest.mark.parametrize(("version", "is_kept"), [("2.28.9", True), ("2.28", False), ("2.28.9.1", False), ("", False)])
+def test_the_status_has_room_for_a_version_of_nccl_and_for_nothing_else(
+    crds: LocalCluster, bare_job: str, version: str, is_kept: bool
+) -> None:
+    body = {"status": {"environment": {"ncclVersion": version}}}
+    said = crds.writer.patch("trainingjob", bare_job, body, NAMESPACE, subresource="status")
+    if is_kept:
+        assert said.refusal == ""
+        assert crds.get("trainingjob", bare_job, NAMESPACE)["status"]["environment"]["ncclVersion"] == version
+        return
+    assert [each.partition(":")[0] for each in problems(said)] == ["status.environment.ncclVersion"]
+
+
 def test_kubectl_says_what_cannot_be_changed(crds: LocalCluster, bare_job: str) -> None:
     said = refusal(crds, "patch", "trainingjob", bare_job, "--type=merge", '--patch={"spec":{"gpus":32}}')
     assert said == f'The TrainingJob "bare" is invalid: spec.gpus: Forbidden: {immutable_message("gpus")}'

@@ -27,6 +27,8 @@ async def kubelet(folder: Path, leads_to: int, asked: list[str]) -> AsyncIterato
 
     async def answer(request: web.Request) -> web.StreamResponse:
         asked.append(request.path_qs)
+        if request.headers.get("Accept", "*/*") != "*/*":  # as the server of a kubelet, which has no type for it
+            return web.Response(status=406)
         socket = web.WebSocketResponse(protocols=(PROTOCOL,))
         await socket.prepare(request)
         for channel in (0, 1):

@@ -56,8 +56,8 @@ def free_port() -> int:
             return port
 
 
-def start_operator(cluster: LocalCluster, port: int, *options: str) -> int:
-    """Process id of an operator that is ready; its metrics and health are served on 127.0.0.1:port."""
+def start_operator(cluster: LocalCluster, port: int, *options: str, timeout_s: float = 30) -> int:
+    """Process id of an operator that is ready within so long; its metrics and health are served on 127.0.0.1:port."""
     kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, OPERATOR)
     pid = cluster.start_program(
         "operator",
@@ -66,7 +66,7 @@ def start_operator(cluster: LocalCluster, port: int, *options: str) -> int:
         f"--metrics-address=127.0.0.1:{port}",
         *options,
     )
-    cluster.wait_for(lambda: is_ready(port), "the operator to be ready")
+    cluster.wait_for(lambda: is_ready(port), "the operator to be ready", timeout_s)
     return pid
 
 

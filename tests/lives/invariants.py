@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from closeknit.api.names import ATTEMPT_LABEL, GPUS_ANNOTATION, INDEX_LABEL, JOB_LABEL
+from closeknit.api.names import GPUS_ANNOTATION, INDEX_LABEL, JOB_LABEL
 from closeknit.controller.writes.resources import PODS, TRAINING_JOBS
 from closeknit.kube.api import JsonObject, Key, Resource
 from faults.kinds import NODES
 from faults.store import Change
 from lives.api_server import ApiServer
 from lives.scheduler import allocatable, is_live, pin, requests
-from lives.training import Training
+from lives.training import Training, gang_of
 from scenarios.operated import NODE_TOPOLOGIES
 
 OVER = ("Succeeded", "Failed", "Suspended")
@@ -28,8 +28,8 @@ def owner(pod: JsonObject) -> str:
 
 
 def attempt_of(pod: JsonObject) -> int:
-    """Number of its attempt."""
-    return int(pod["metadata"]["labels"][ATTEMPT_LABEL])
+    """Number of its attempt; its label may have been emptied."""
+    return gang_of(pod)[1]
 
 
 def planned_gpus(pod: JsonObject) -> frozenset[str]:
@@ -50,7 +50,7 @@ def _image(of: JsonObject) -> str:
 def shares(job: JsonObject) -> list[Any]:
     """What the job has booked; nothing where its attempt is over."""
     status = job.get("status", {})
-    ended = [each["number"] for each in status.get("attempts") or ()]
+    ended = [each["number"] for each in status.get("attempts") or () if not each.get("inPlace")]
     if is_true(job, *OVER) or status.get("attempt") in ended:
         return []
     return list((status.get("placement") or {}).get("nodes") or ())
@@ -111,7 +111,7 @@ class Invariants:
         if _image(pod) != _image(job["spec"]["template"]):
             yield f"Pod {name} is made of a template that its job no longer has"
         for other in self._live_on(node):
-            is_before = owner(other) == owner(pod) and attempt_of(other) != attempt_of(pod)
+            is_before = owner(other) == owner(pod) and other["metadata"]["name"] != name
             if is_before and not planned_gpus(pod).isdisjoint(self._told_gpus(other)):
                 yield f"Pod {name} is made while {other['metadata']['name']} still has its GPUs on {node}"
         yield from self._doubles(node)
@@ -176,12 +176,14 @@ class Invariants:
         exact: dict[str, str] = {}
         counts: dict[str, int] = {}
         awaited: dict[str, str] = {}
+        makers = self._makers()
         for job in self._server.view(TRAINING_JOBS).values():
             for share in held_shares(job):
                 uid = job["metadata"]["uid"]
                 if share["name"] == node and job["status"]["placement"].get("awaits"):
-                    # Others have it until they have made room; nobody else waits for the same.
-                    if share["binding"] != "BestEffort":
+                    # Others have it until they have made room; nobody else waits for the same, but for who is to
+                    # make this room and waits itself.
+                    if share["binding"] != "BestEffort" and uid not in makers:
                         yield from _shared(awaited, uid, [f"GPU-{node}-{gpu}" for gpu in share["gpus"]])
                 elif share["name"] == node:
                     counts[uid] = max(counts.get(uid, 0), len(share["gpus"]))
@@ -199,6 +201,12 @@ class Invariants:
         there = int(stored["metadata"]["labels"]["test/gpus"])
         if sum(counts.values()) > there:
             yield f"{sum(counts.values())} of {there} GPUs of {node} are given away"
+
+    def _makers(self) -> set[str]:
+        """uids of the jobs that make room for others."""
+        jobs = self._server.view(TRAINING_JOBS).values()
+        awaits = [(job.get("status", {}).get("placement") or {}).get("awaits") or () for job in jobs]
+        return {each["uid"] for some in awaits for each in some}
 
     def _live_on(self, node: str | None) -> list[JsonObject]:
         return [pod for pod in self._server.view(PODS).values() if is_ours(pod) and is_live(pod) and pin(pod) == node]

@@ -1,18 +1,22 @@
 """One node's kubelet: it admits Pods, gives them devices, runs them, and lets go of them in its own time."""
 
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from closeknit.api.names import GPU_RESOURCE, JOB_LABEL
+from closeknit.api.names import BARRIER_CONTAINER, GPU_RESOURCE, JOB_LABEL
 from closeknit.cluster.pods.pod import STOPPED_AFTER_S
 from closeknit.controller.writes.resources import PODS, RESOURCE_CLAIMS
 from closeknit.kube.api import JsonObject, Key, Resource
+from closeknit.sidecar.barrier import GIVES_UP_S
+from closeknit.sidecar.gang.member_state import Act
 from faults.store import Change
 from lives.api_server import FINISHED, GRACE_S, ApiServer, key_of
 from lives.hand import Hand
 from lives.scheduler import allocated, requests, with_condition
+from lives.sidecars import LATE, LOST, Member, Sidecars
 from lives.training import Training
 
 
@@ -24,10 +28,19 @@ class _Run:
     devices: tuple[str, ...]
     starts_at: float
     is_started: bool = False
+    is_training: bool = False
+    """Whether its trainer runs; that of a Pod with a sidecar begins when its barrier is let go."""
+    member: Member | None = None
+    """Its sidecar, where it has one."""
     stops_at: float | None = None
     """When its containers are gone after it was told to go."""
     is_reported: bool = False
     """Whether its last status was written."""
+
+    @property
+    def number(self) -> int:
+        """Of its gang's run in these Pods."""
+        return 0 if self.member is None else self.member.state.run
 
 
 class Kubelet(Hand):
@@ -37,12 +50,20 @@ class Kubelet(Hand):
     reads = (PODS, RESOURCE_CLAIMS)
 
     def __init__(
-        self, server: ApiServer, chance: random.Random, node: str, plugin: Sequence[str], training: Training
+        self,
+        server: ApiServer,
+        chance: random.Random,
+        node: str,
+        plugin: Sequence[str],
+        training: Training,
+        sidecars: Sidecars,
     ) -> None:
         super().__init__(server, chance)
         self.name = f"kubelet-{node}"
         self.node = node
         self.is_alive = True
+        self.is_cut = False
+        """Whether its Pods reach no other node."""
         self.died_at = inf
         self.refusals = 0.0
         """How probable it is that a Pod is refused at admission for no fault of its own."""
@@ -50,6 +71,7 @@ class Kubelet(Hand):
         """By the Pod's uid."""
         self._plugin = tuple(plugin)
         self._training = training
+        self._sidecars = sidecars
         training.met.append(self.wake)
 
     @property
@@ -66,18 +88,20 @@ class Kubelet(Hand):
         body = change.new or change.old
         return body is not None and body["spec"].get("nodeName") == self.node
 
-    def die(self, *, reboots: bool) -> None:
-        """The machine stops, or only its network: then what runs goes on running."""
-        self.is_alive, self.died_at = False, self.time
+    def die(self, *, reboots: bool, is_cut: bool = False) -> None:
+        """The machine stops, or only its kubelet, with its network where it `is_cut`: then what runs goes on."""
+        self.is_alive, self.is_cut, self.died_at = False, is_cut, self.time
         if reboots:
             for run in self.runs.values():
                 self._stop(run)
             self.runs.clear()
+        self._sidecars.wake()
 
     def revive(self) -> None:
         """It is back, and looks at what it has to do."""
-        self.is_alive, self.died_at = True, inf
+        self.is_alive, self.is_cut, self.died_at = True, False, inf
         self.wake()
+        self._sidecars.wake()
 
     def step(self) -> None:
         """Brings what runs to what is asked for."""
@@ -98,7 +122,9 @@ class Kubelet(Hand):
                 due.append(self._went_on(run, pod))
             elif "deletionTimestamp" in pod["metadata"]:
                 self.server.remove(PODS, key_of(pod))
-            elif pod["status"]["phase"] == "Running":
+            elif pod["status"]["phase"] == "Running" or (
+                pod["status"]["phase"] == "Pending" and pod["status"].get("initContainerStatuses")
+            ):
                 self._finish(pod, 255, "Unknown")  # the machine was booted again under it
             elif pod["status"]["phase"] == "Pending":
                 due.append(self._admit(pod))
@@ -130,11 +156,14 @@ class Kubelet(Hand):
             return inf
         slow_s = 60.0 if self.chance.random() < 0.03 else 4.0  # an image that is not there yet
         run = _Run(pod, (*devices, *free[:wanted]), self.time + self.chance.uniform(0.2, slow_s))
+        run.member = self._sidecars.member(pod, self)
         self.runs[pod["metadata"]["uid"]] = run
         return run.starts_at
 
     def _went_on(self, run: _Run, pod: JsonObject) -> float:
         """When to look at it again."""
+        if run.member is not None:
+            run.member.pod = pod
         if "deletionTimestamp" in pod["metadata"]:
             return self._let_go(run, pod)
         if pod["spec"].get("activeDeadlineSeconds") == STOPPED_AFTER_S and run.is_started:
@@ -143,23 +172,78 @@ class Kubelet(Hand):
             if self.time < run.starts_at:
                 return run.starts_at
             run.is_started = True
-            state = [{"name": each["name"], "state": {"running": {}}} for each in pod["spec"]["containers"]]
-            status = {**pod["status"], "phase": "Running", "containerStatuses": state}
-            self.server.amend(PODS, key_of(pod), status=with_condition(status, {"type": "Ready", "status": "True"}))
-            if _trains(pod):
-                self._training.start(pod, self.time)
+            if run.member is not None and not self._sidecars.begin(run.member):
+                self._say(pod, "Pending", {"running": {}}, {"waiting": {"reason": "PodInitializing"}})
+            else:
+                self._train(run, pod)
         if not _trains(pod):
             return inf
-        ends_at = self._training.ends_at(pod)
+        if not run.is_training:
+            return self._wait(run, pod)
+        if run.member is not None and run.member.act is Act.RESET:
+            return self._reset(run, pod, *self.chance.choice([(None, False), (143, True)]))
+        ends_at = self._training.ends_at(pod, run.number)
         if self.time < ends_at:
             return ends_at
-        code = self._training.end(pod)
-        self._stop(self.runs.pop(pod["metadata"]["uid"]))
+        code = self._training.end(pod, run.number)
+        if run.member is not None and not run.member.settings.is_final(code):
+            return self._reset(run, pod, code, False)
+        self._stop(self.runs.pop(pod["metadata"]["uid"]), is_over=True)
         self._finish(pod, code, "Completed" if code == 0 else "Error")
         return inf
 
+    def _train(self, run: _Run, pod: JsonObject) -> None:
+        """All containers of a Pod run."""
+        run.is_training = True
+        barrier = None
+        if run.member is not None:
+            run.member.act = None
+            ended = {"exitCode": 0, "reason": "Completed", "finishedAt": self.server.stamp()}
+            barrier = {"terminated": {**ended, "message": json.dumps(run.member.report)}}
+        self._say(pod, "Running", barrier, {"running": {}})
+        if _trains(pod):
+            self._training.start(pod, self.time, run.number)
+        self._sidecars.wake()
+
+    def _wait(self, run: _Run, pod: JsonObject) -> float:
+        """Its barrier waits for the gang."""
+        member = run.member
+        assert member is not None
+        if member.act is Act.LET_GO:
+            self._train(run, pod)
+            return self.time
+        gives_up_at = member.waits_since + GIVES_UP_S
+        if member.act is not Act.GIVE_UP and self.time < gives_up_at:
+            return gives_up_at
+        why = json.dumps({"run": None, "why": LOST if member.act is Act.GIVE_UP else LATE})
+        failed = {"exitCode": 1, "reason": "Error", "message": why, "finishedAt": self.server.stamp()}
+        self._stop(self.runs.pop(pod["metadata"]["uid"]))
+        self._say(pod, "Failed", {"terminated": failed}, {"waiting": {"reason": "PodInitializing"}})
+        return inf
+
+    def _reset(self, run: _Run, pod: JsonObject, code: int | None, was_told: bool) -> float:
+        """All containers of the Pod end, and start again."""
+        assert run.member is not None
+        self._training.stop(pod, run.number)
+        self._sidecars.stop(run.member, code=code, was_told=was_told)
+        run.is_started = run.is_training = False
+        run.starts_at = self.time + self.chance.uniform(1.0, 4.0)
+        waiting = {"waiting": {"reason": "PodInitializing"}}
+        self._say(pod, "Pending", waiting, waiting)
+        return run.starts_at
+
+    def _say(self, pod: JsonObject, phase: str, barrier: JsonObject | None, others: JsonObject) -> None:
+        """The status of a Pod whose containers are in this state, and its barrier in that."""
+        states = [{"name": each["name"], "state": others} for each in pod["spec"]["containers"]]
+        status = {**pod["status"], "phase": phase, "containerStatuses": states}
+        if barrier is not None:
+            status["initContainerStatuses"] = [{"name": BARRIER_CONTAINER, "state": barrier}]
+        ready = {"type": "Ready", "status": "True" if phase == "Running" else "False"}
+        self.server.amend(PODS, key_of(pod), status=with_condition(status, ready))
+
     def _end(self, run: _Run, pod: JsonObject) -> float:
         """It was active for longer than it may be: its containers end, and the Pod stays."""
+        self._leave(run)
         if run.stops_at is None:
             run.stops_at = self.time + self.chance.choice([0.05, 1.0, 1.0, GRACE_S])
         if self.time < run.stops_at:
@@ -170,6 +254,7 @@ class Kubelet(Hand):
 
     def _let_go(self, run: _Run, pod: JsonObject) -> float:
         key = key_of(pod)
+        self._leave(run)
         if run.stops_at is None:
             grace_s = pod["metadata"].get("deletionGracePeriodSeconds", GRACE_S)
             takes_s = self.chance.choice([0.05, 1.0, 1.0, grace_s]) if run.is_started else 0.05
@@ -195,9 +280,15 @@ class Kubelet(Hand):
         status = {**pod["status"], "phase": phase, "containerStatuses": state, **({"reason": ended} if ended else {})}
         self.server.amend(PODS, key, status=status)
 
-    def _stop(self, run: _Run) -> None:
-        if run.is_started and _trains(run.pod):
-            self._training.stop(run.pod)
+    def _leave(self, run: _Run) -> None:
+        if run.member is not None:
+            self._sidecars.leave(run.member)
+
+    def _stop(self, run: _Run, *, is_over: bool = False) -> None:
+        if run.is_training and _trains(run.pod):
+            self._training.stop(run.pod, run.number)
+        if run.member is not None:
+            self._sidecars.end(run.member, is_over=is_over)
 
 
 def _trains(pod: JsonObject) -> bool:

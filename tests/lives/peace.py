@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from closeknit.api.names import child_named
 from closeknit.controller.writes.resources import PODS, RESOURCE_CLAIMS, SERVICES, TRAINING_JOBS
 from closeknit.kube.api import JsonObject
 from faults.kinds import NODES
@@ -41,6 +42,12 @@ def _of_job(world: World, job: JsonObject) -> Iterator[str]:
         ended = [pod for pod in _pods_of(world, job) if pod["status"]["phase"] == "Succeeded"]
         if not is_true(job, "Running"):
             yield f"{name} is booked and does not run: {_why(status)}"
+        placement = status["placement"]
+        run = world.sidecars.run_of((job["metadata"]["uid"], status["attempt"]))
+        if run is not None and run != placement.get("run", 0):
+            yield f"{name} is in run {run} of its Pods, and told to be in {placement.get('run', 0)}"
+        if "swapping" in placement:
+            yield f"{name} still waits for Pods in place of others, and is told to run"
         if len(running) + len(ended) < len(booked):
             yield f"{name} has {len(booked)} nodes and {len(running)} Pods that run"
         return
@@ -71,7 +78,7 @@ def _of_waiting(world: World, job: JsonObject) -> Iterator[str]:
     fits = certain >= gpus if gpus % world.size == 0 and not would_delay else False
     if fits and not is_quota_short and not is_name_taken and not is_refused:
         yield f"{name} asks for {gpus} GPUs, {free} are free, and it waits: {reason}: {pending['message']}"
-    if reason in {"InsufficientGPUs", "InsufficientResources"} and fits:
+    if reason in {"InsufficientGPUs", "InsufficientResources"} and fits and not is_name_taken:
         yield f"{name} is told {reason}, and {certain} GPUs are free on whole nodes: {pending['message']}"
     if reason == "WaitingForPreferred":
         yield f"{name} still waits for one machine, and nothing has changed for longer than that: {pending['message']}"
@@ -89,9 +96,10 @@ def _is_told_of_room(job: JsonObject) -> bool:
 
 
 def _cpu(job: JsonObject) -> int:
-    """CPUs that each Pod of a job asks for."""
-    resources = job["spec"]["template"]["spec"]["containers"][0].get("resources") or {}
-    return int(resources.get("requests", {}).get("cpu", 0))
+    """CPUs that each Pod of a job asks for; the fifth of one that a sidecar asks for counts whole."""
+    trainer = job["spec"]["template"]["spec"]["containers"][0]
+    resources = trainer.get("resources") or {}
+    return int(resources.get("requests", {}).get("cpu", 0)) + ("command" in trainer)
 
 
 def _free(world: World, cpu: int) -> tuple[int, int]:
@@ -147,6 +155,8 @@ def _left_over(world: World) -> Iterator[str]:
             yield f"Pod {key} is left of a job that is gone"
         elif attempt_of(pod) != job["status"]["attempt"] and pod["status"]["phase"] not in FINISHED:
             yield f"Pod {key} is left of an attempt that is over"
+        elif _is_replaced(job, pod) and pod["status"]["phase"] not in FINISHED:
+            yield f"Pod {key} is left though another one has its place"
     pods = {pod["metadata"]["uid"] for pod in world.server.view(PODS).values()}
     for key, claim in world.server.view(RESOURCE_CLAIMS).items():
         if not any(each["uid"] in pods for each in claim["metadata"].get("ownerReferences", ())):
@@ -154,6 +164,13 @@ def _left_over(world: World) -> Iterator[str]:
     for key, service in world.server.view(SERVICES).items():
         if service["metadata"]["ownerReferences"][0]["uid"] not in jobs:
             yield f"Service {key} is left of a job that is gone"
+
+
+def _is_replaced(job: JsonObject, pod: JsonObject) -> bool:
+    """Whether another Pod of the attempt has its place in the gang."""
+    child = child_named(pod["metadata"]["name"])
+    replaced = (job["status"].get("placement") or {}).get("replaced") or {}
+    return child is not None and child.replacement < replaced.get(str(child.index), 0)
 
 
 def _pods_of(world: World, job: JsonObject) -> list[JsonObject]:

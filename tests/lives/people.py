@@ -72,6 +72,8 @@ class People(Hand):
         if key in self.server.view(TRAINING_JOBS):
             return
         trainer: JsonObject = {"name": "trainer", "image": "registry.example/train:1"}
+        if self.chance.random() < 0.6:
+            trainer["command"] = ["train"]  # with which it can restart in place
         if cpu := self.chance.choice([None, None, "16", "100"]):
             trainer["resources"] = {"requests": {"cpu": cpu}}
         spec: JsonObject = {"gpus": max(1, gpus), "template": {"spec": {"containers": [trainer]}}}
@@ -87,6 +89,10 @@ class People(Hand):
         if self.chance.random() < 0.25:
             spec["defragment"] = "OnRestart"
         spec |= self._end()
+        if self.chance.random() < 0.25:  # what a swap of nodes is about: several Pods that can restart in place
+            trainer["command"] = ["train"]
+            spec |= {"gpus": min(2, nodes) * size, "restart": {"limit": 9}}
+            spec.pop("elastic", None)
         body = training_job(key.name, namespace=key.namespace, spec=spec)
         del body["metadata"]["uid"]
         (self._world.training.endless.add if self.chance.random() < 0.3 else self._world.training.endless.discard)(
@@ -97,7 +103,7 @@ class People(Hand):
     def _end(self) -> JsonObject:
         """How often a job starts again, how long it may take, and how long it is kept; mostly nothing of it."""
         spec: JsonObject = {}
-        if limit := self.chance.choice([0, 0, 1, 2, 9]):
+        if limit := self.chance.choice([0, 0, 1, 2, 9, 9]):
             spec["restart"] = {"limit": limit, "window": self.chance.choice(["10m", "24h"])}
         if deadline_s := self.chance.choice([None, None, None, None, 60, 900]):
             spec["activeDeadlineSeconds"] = deadline_s
@@ -138,6 +144,11 @@ class People(Hand):
         patch = [{"op": "add", "path": f"/spec/{field}", "value": value} for field, value in spec.items()]
         self.server.json_patch(TRAINING_JOBS, key_of(job), patch)
 
+    def _crash(self) -> None:
+        """A mistake in somebody's program."""
+        if words := self._world.training.crash(self.chance, self.time):
+            self._world.note(self.name, words)
+
     def _delete_pod(self) -> None:
         pods = [each for each in self.server.view(PODS).values() if is_ours(each)]
         if pods:
@@ -164,9 +175,10 @@ class People(Hand):
     def _kill_or_revive(self) -> None:
         kubelet = self._world.kubelets[self._node().name]
         if kubelet.is_alive:
-            reboots = self.chance.random() < 0.5
-            kubelet.die(reboots=reboots)
-            self._world.note(self.name, f"{kubelet.node} dies{'' if reboots else ', though its Pods run on'}")
+            reboots, is_cut = self.chance.random() < 0.5, self.chance.random() < 0.5
+            kubelet.die(reboots=reboots, is_cut=is_cut)
+            how = "" if reboots else ", though its Pods run on" + (", cut off" if is_cut else "")
+            self._world.note(self.name, f"{kubelet.node} dies{how}")
         else:
             self._revive(kubelet)
 
@@ -249,11 +261,12 @@ _ACTS: tuple[tuple[Callable[[People], None], int], ...] = (
     (People._suspend_or_resume, 8),
     (People._change_priority, 2),
     (People._mend, 6),
+    (People._crash, 8),
     (People._delete_pod, 8),
     (People._clean_up, 3),
     (People._cordon_or_not, 5),
     (People._taint_or_not, 3),
-    (People._kill_or_revive, 5),
+    (People._kill_or_revive, 7),
     (People._take_cpus, 3),
     (People._take_gpus, 8),
     (People._give_gpus, 8),

@@ -1,5 +1,8 @@
 """Random lives of many jobs: whatever goes wrong meanwhile, no GPU is held twice, and in the end nobody is stuck.
 
+Nodes blip, die and are cut off; gangs start again in place by the rules of their own sidecars, take spares, and have
+single Pods replaced.
+
 `pytest tests/lives --seed 17` repeats a life exactly. `make test-long` lives for an hour, each time other lives.
 """
 

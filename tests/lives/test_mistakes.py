@@ -9,7 +9,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.holders import holding
 from closeknit.controller.sight import Sight
 from closeknit.lifecycle import tend
-from closeknit.lifecycle.health import ending
+from closeknit.lifecycle.health import ending, in_place
 from closeknit.lifecycle.restart.judgement import Fails, StartsAgain
 from lives.life import live
 
@@ -51,6 +51,11 @@ def every_failure_ends_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "judge", lambda *_: Fails(EndReason.POD_FAILED, ""))
 
 
+def nobody_counts_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gang that has begun again in its Pods is the one that it was."""
+    monkeypatch.setattr(in_place, "restarted", lambda *_: None)
+
+
 @pytest.mark.parametrize(
     ("mistake", "words"),
     [
@@ -60,6 +65,7 @@ def every_failure_ends_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
         (nobody_gives_up, "is booked and does not run"),
         (limits_are_for_others, "times within its window"),
         (every_failure_ends_its_job, "has failed with"),
+        (nobody_counts_runs, "of its Pods, and told to be in"),
     ],
 )
 def test_a_mistake_is_seen(mistake: Any, words: str, monkeypatch: pytest.MonkeyPatch) -> None:

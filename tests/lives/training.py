@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 
-from closeknit.api.names import ATTEMPT_LABEL, INDEX_LABEL
+from closeknit.api.names import INDEX_LABEL, child_named
 from closeknit.kube.api import JsonObject
 
-Gang = tuple[str, str]
+Gang = tuple[str, int]
 """The job's uid, and the attempt."""
 SHORTEST_S, LONGEST_S = 20.0, 900.0
 FAILS = 0.2  # of all programs
@@ -16,7 +16,7 @@ FAILS = 0.2  # of all programs
 
 @dataclass
 class _Run:
-    """One attempt of which a rank has started."""
+    """One run of an attempt, of which a rank has started."""
 
     size: int
     ranks: dict[str, str] = field(default_factory=dict)
@@ -30,13 +30,19 @@ class _Run:
     ended: dict[str, int] = field(default_factory=dict)
     """Index -> exit code."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all its ranks train."""
+        return len(self.ranks) == self.size and not self.is_broken and not self.ended
+
 
 class Training:
     """All jobs' programs."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        self._runs: dict[Gang, _Run] = {}
+        self._runs: dict[tuple[Gang, int], _Run] = {}
+        """By the gang, and how often it had begun before in these Pods."""
         self.met: list[Callable[[], None]] = []
         """Called when a gang has met: then its ranks know when they end."""
         self.endless: set[str] = set()
@@ -46,10 +52,10 @@ class Training:
         self.failed: set[str] = set()
         """Of those of which one rank has failed."""
 
-    def start(self, pod: JsonObject, now: float) -> None:
-        """A rank starts; with the last one the gang has met."""
-        gang, index = _rank(pod)
-        run = self._runs.setdefault(gang, _Run(_size(pod)))
+    def start(self, pod: JsonObject, now: float, number: int = 0) -> None:
+        """A rank starts, in the run of this number; with the last one the gang has met."""
+        index = _index(pod)
+        run = self._runs.setdefault((gang_of(pod), number), _Run(_size(pod)))
         run.ranks[index] = pod["metadata"]["uid"]
         if len(run.ranks) < run.size or run.begun_at is not None:
             return
@@ -61,28 +67,39 @@ class Training:
             run.ends_at = now + self._chance.uniform(SHORTEST_S, LONGEST_S)
             run.failing = index if self._chance.random() < FAILS else None
 
-    def stop(self, pod: JsonObject) -> None:
+    def stop(self, pod: JsonObject, number: int = 0) -> None:
         """A rank is no more, however it went."""
-        gang, index = _rank(pod)
-        run = self._runs.get(gang)
+        index = _index(pod)
+        run = self._runs.get((gang_of(pod), number))
         if run is None or run.ranks.get(index) != pod["metadata"]["uid"]:
             return
         del run.ranks[index]
         if run.begun_at is not None and index not in run.ended:
             run.is_broken = True
 
-    def ends_at(self, pod: JsonObject) -> float:
+    def crash(self, chance: random.Random, now: float) -> str:
+        """A rank of some gang that trains fails now; which, in words. Empty where none trains."""
+        found = [(run, gang) for gang, run in self._runs.items() if run.is_whole]
+        if not found:
+            return ""
+        run, ((uid, attempt), number) = chance.choice(found)
+        run.failing, run.ends_at = chance.choice(sorted(run.ranks)), now
+        for tell in self.met:
+            tell()
+        return f"rank {run.failing} of {uid} crashes in attempt {attempt}, run {number}"
+
+    def ends_at(self, pod: JsonObject, number: int = 0) -> float:
         """When this rank ends by itself, as far as can be told now."""
-        gang, index = _rank(pod)
-        run = self._runs.get(gang)
+        index = _index(pod)
+        run = self._runs.get((gang_of(pod), number))
         if run is None or run.is_broken or run.begun_at is None or (run.failing not in (None, index)):
             return inf
         return run.ends_at + 0.7 * int(index)
 
-    def end(self, pod: JsonObject) -> int:
+    def end(self, pod: JsonObject, number: int = 0) -> int:
         """The exit code of a rank that ends now."""
-        gang, index = _rank(pod)
-        run = self._runs[gang]
+        gang, index = gang_of(pod), _index(pod)
+        run = self._runs[gang, number]
         code = run.ended[index] = 0 if run.failing is None else 1
         if code:
             self.failed.add(gang[0])
@@ -91,10 +108,15 @@ class Training:
         return code
 
 
-def _rank(pod: JsonObject) -> tuple[Gang, str]:
-    metadata = pod["metadata"]
-    labels = metadata["labels"]
-    return (metadata["ownerReferences"][0]["uid"], labels[ATTEMPT_LABEL]), labels[INDEX_LABEL]
+def gang_of(pod: JsonObject) -> Gang:
+    """The gang of a Pod of ours; the label of its attempt may have been emptied."""
+    child = child_named(pod["metadata"]["name"])
+    assert child is not None
+    return pod["metadata"]["ownerReferences"][0]["uid"], child.attempt
+
+
+def _index(pod: JsonObject) -> str:
+    return str(pod["metadata"]["labels"][INDEX_LABEL])
 
 
 def _size(pod: JsonObject) -> int:

@@ -22,6 +22,7 @@ from lives.people import People
 from lives.policy import Policy
 from lives.quota import QuotaAdmission, QuotaController
 from lives.scheduler import Scheduler
+from lives.sidecars import Sidecars
 from lives.training import Training
 from lives.weather import Connection, Weather, stormy
 from scenarios.machines import INTEL_2023, spec
@@ -30,6 +31,8 @@ from scenarios.operated import BEGIN, Operator, add
 
 WEATHER_S = (10.0, 90.0)
 """How long a weather lasts."""
+SIDECAR_IMAGE = "registry.example/agent:1"
+RESTARTS_IN_PLACE = ["RestartAllContainersOnContainerExits"]  # what a kubelet of 1.36 declares
 
 
 class World:
@@ -50,6 +53,7 @@ class World:
         """GPUs of each node."""
         self.policy = Policy()
         self.kubelets: dict[str, Kubelet] = {}
+        self.sidecars = Sidecars(self.server, self._part(), self.invariants.broken.append)
         self.operator: Operator | None = None
         self._connection: Connection | None = None
         self._build()
@@ -79,7 +83,7 @@ class World:
         chance = self._part()
         while True:
             self._connection = Connection(self.server, self.weather, self.note)
-            self.operator = Operator(self._connection)
+            self.operator = Operator(self._connection, sidecar_image=SIDECAR_IMAGE)
             await self.operator.run()
             await asyncio.sleep(chance.choice([0.05, 1.0, 20.0]))
 
@@ -116,6 +120,7 @@ class World:
         kind = chance.choice(["plugin", "DRA", "mixed"])
         # Where machines have a bandwidth, a job that could be torn waits for one of them.
         is_joined = chance.random() < 0.5
+        restarts_in_place = chance.random() < 0.75
         add(server, cluster_topology("block", "rack"))
         for number in range(1, chance.randint(2, 5) + 1):
             name = f"gpu-{number}"
@@ -128,12 +133,14 @@ class World:
                 node(name, gpus=self.size if is_plugin else None, labels=labels),
                 topology,
             ]
+            if restarts_in_place:
+                manifests[0]["status"]["declaredFeatures"] = RESTARTS_IN_PLACE
             if not is_plugin:
                 manifests.append(resource_slice(name, range(self.size)))
             for manifest in manifests:
                 add(server, manifest)
             devices = [f"GPU-{name}-{index}" for index in range(self.size)] if is_plugin else []
-            kubelet = self.kubelets[name] = Kubelet(server, self._part(), name, devices, self.training)
+            kubelet = self.kubelets[name] = Kubelet(server, self._part(), name, devices, self.training, self.sidecars)
             kubelet.refusals = chance.choice([0.0, 0.0, 0.0, 0.1])
         add(server, priority_class("high", 100))
         add(server, priority_class("low", -10))

@@ -6,10 +6,16 @@ plugin here enforces a NetworkPolicy. `make walk` takes the same steps and print
 
 import json
 import re
+import signal
+import ssl
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 import yaml
@@ -100,6 +106,71 @@ def test_the_charts_own_test_passes(walk: Walk) -> None:
     """By both Helms."""
     for version in (4, 3):
         assert re.findall(r"^(ok|NOT OK) +", walk.test(version), re.MULTILINE) == ["ok"] * 4
+
+
+def test_the_map_opens_in_an_operators_pod(walk: Walk, tmp_path: Path) -> None:
+    """By `closeknit map` as docs/map.md has it: through API server and kubelet, in the operator's own TLS, and on in
+    the other Pod once that one is gone."""
+    site = walk.site
+    token = _reader_of_the_map(site)
+    told = tmp_path / "told"
+    command = [str(Path(sys.executable).parent / "closeknit"), "map", "--no-browser", "--port=0"]
+    with told.open("wb") as out:
+        process = subprocess.Popen([*command, f"--kubeconfig={site.cluster.kubeconfig}"], stdout=out, stderr=out)
+    try:
+
+        def listens() -> bool:
+            assert process.poll() is None, told.read_text()
+            return "/map/" in told.read_text()
+
+        site.cluster.wait_for(listens, "closeknit map to listen", 30)
+        url = told.read_text().split()[0]
+        assert "<title>" in _of_map(url, None)
+        with pytest.raises(HTTPError, match="401"):
+            _of_map(f"{url}stream", None)
+        assert "node-1" in _of_map(f"{url}stream", token)
+        for pod in site.pods("operator"):  # also that one to which it leads
+            site.cluster.kubectl("delete", "pod", pod["metadata"]["name"], f"--namespace={NAMESPACE}")
+            site.cluster.wait_for(site.rolled_out, "two operators again", 60)
+
+        def opens() -> bool:
+            with suppress(OSError):  # the first request learns that the Pod is gone
+                return "<title>" in _of_map(url, None)
+            return False
+
+        site.cluster.wait_for(opens, "the map of another Pod", 60)
+        assert "node-1" in _of_map(f"{url}stream", token)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130
+        assert "Traceback" not in told.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _reader_of_the_map(site: Site) -> str:
+    """The token of the account that docs/map.md makes, by its very commands."""
+    page = (Path(__file__).parents[2] / "docs/map.md").read_text()
+    lines = [line.split()[1:] for line in page.splitlines() if line.startswith("kubectl create ")]
+    assert [line[1] for line in lines] == ["serviceaccount", "clusterrolebinding", "clusterrolebinding", "token"]
+    for kind, name, *where in (line[1:] for line in lines[:3]):  # of a first try
+        site.cluster.kubectl("delete", kind, name, *where[:2][: 2 * (kind == "serviceaccount")], "--ignore-not-found")
+    return [site.cluster.kubectl(*line) for line in lines][-1].strip()
+
+
+def _of_map(url: str, token: str | None) -> str:
+    """What is there; of the stream, the beginning. Raises OSError."""
+    trusted = ssl.create_default_context()
+    trusted.check_hostname, trusted.verify_mode = False, ssl.CERT_NONE  # the operator made its certificate itself
+    headers = {"Closeknit-Map": "1", **({} if token is None else {"Authorization": f"Bearer {token}"})}
+    asked = Request(url, headers=headers)  # noqa: S310 - what the command has printed
+    with urlopen(asked, timeout=15, context=trusted) as answer:  # noqa: S310 - so
+        if not url.endswith("stream"):
+            return str(answer.read().decode())
+        begun = b""
+        while b"node-1" not in begun and len(begun) < 1 << 20:
+            begun += answer.read1(1 << 16)
+        return begun.decode()
 
 
 def test_the_same_once_more_changes_nothing(walk: Walk) -> None:

@@ -67,10 +67,16 @@ class Operator:
     """One process of the operator, without its web server: the only one, or with an election one of several. `loop`
     decides; on a virtual clock, inline."""
 
-    def __init__(self, api: MortalApi, worker: Worker | None = None, election: Election | None = None) -> None:
+    def __init__(
+        self,
+        api: MortalApi,
+        worker: Worker | None = None,
+        election: Election | None = None,
+        sidecar_image: str = "",
+    ) -> None:
         self._api = api
         self.metrics = Metrics()
-        self.sight = Sight(api, self._wake)
+        self.sight = Sight(api, self._wake, sidecar_image)
         self.leadership: Leadership = Unopposed(self.sight)
         if election is not None:
             clock = asyncio.get_running_loop().time

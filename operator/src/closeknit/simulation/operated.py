@@ -37,7 +37,7 @@ from closeknit.placement.candidates.resource_fit import fits
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.values.placement import Placement
 from closeknit.scheduling.memo.memory import Memory
-from closeknit.scheduling.preemption.awaiting import MOVES_WITHIN
+from closeknit.scheduling.preemption.evict import MOVES_WITHIN
 from closeknit.scheduling.queue.entries import QueueEntry, Schedule
 from closeknit.scheduling.schedule import schedule
 from closeknit.scheduling.victims.victim import gone

@@ -1,6 +1,8 @@
 """Names of jobs and nodes come from the cluster, by tables without objects; and whatever fails, nothing is printed."""
 
 import asyncio
+import os
+import pty
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -101,3 +103,30 @@ def test_kubectl_finds_the_program_that_completes() -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, ":4\n", "")
     ended = subprocess.run([program, "explain", "--all"], capture_output=True, text=True, check=False)
     assert (ended.stdout, ended.stderr) == ("--all-namespaces\n:4\n", "")
+
+
+def test_a_login_program_says_nothing_amid_the_words_of_a_terminal(tmp_path: Path) -> None:
+    """It would say it to the terminal on which somebody types."""
+    program = tmp_path / "who"
+    program.write_text("#!/bin/sh\ntouch ran; echo open https://sso.example >&2\nexit 1\n")
+    program.chmod(0o755)
+    file = tmp_path / "kubeconfig"
+    file.write_text(
+        """
+        current-context: a
+        contexts: [{name: a, context: {cluster: c, user: u}}]
+        clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+        users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: ./who}}}]
+        """
+    )
+    ours, theirs = pty.openpty()
+    program = Path(sys.executable).parent / "kubectl_complete-closeknit"
+    command = [str(program), "explain", "--kubeconfig", str(file), ""]
+    with subprocess.Popen(command, cwd=tmp_path, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs) as process:
+        assert process.communicate(timeout=30)[0] == b":4\n"
+    os.close(theirs)
+    os.set_blocking(ours, False)
+    with pytest.raises(OSError, match=r"temporarily unavailable|Input/output error"):
+        os.read(ours, 1000)
+    os.close(ours)
+    assert (tmp_path / "ran").exists()

@@ -50,6 +50,8 @@ class Cluster:
             return web.json_response({"metadata": {"resourceVersion": "1"}, "items": self.pods})
         if self.refuses:
             return web.json_response({"message": "no"}, status=self.refuses)
+        if request.headers.get("Accept", "*/*") != "*/*":  # as the server of a kubelet, which has no type for it
+            return web.Response(status=406)
         socket = web.WebSocketResponse(protocols=("v4.channel.k8s.io",))
         await socket.prepare(request)
         for channel in (0, 1):

@@ -39,6 +39,29 @@ def test_every_kind_of_a_decision_is_kept() -> None:
     assert set(SHAPES) == {kind.kind for kind in KINDS}
 
 
+def test_placeholder_pods_are_left_out_for_they_hold_nothing() -> None:
+    job = {"apiVersion": "closeknit.dev/v1alpha1", "kind": "TrainingJob", "name": "a", "uid": "u", "controller": True}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "a-placeholder-0123abcd-0-of-1",
+            "namespace": "ml",
+            "labels": {"closeknit.dev/placeholder": "a"},
+            "ownerReferences": [job],
+        },
+        "spec": {
+            "nodeName": "gpu-1",
+            "priority": -10,
+            "containers": [{"name": "pause", "resources": {"limits": {"nvidia.com/gpu": "8"}}}],
+        },
+    }
+    other = {**pod, "spec": {**pod["spec"], "priority": 0}}  # type: ignore[dict-item]
+    for is_anonymous in (True, False):
+        assert yaml.safe_load(written([pod], is_anonymous=is_anonymous))["items"] == []
+        assert len(yaml.safe_load(written([other], is_anonymous=is_anonymous))["items"]) == 1
+
+
 NAMES = (
     *(
         "llama-70b",

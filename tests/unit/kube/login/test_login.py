@@ -319,6 +319,15 @@ def test_a_context_that_asks_for_more_is_for_the_library(user: dict[str, Any], t
     assert PlainLogin.of(read, "default") is None
 
 
+@pytest.mark.parametrize("field", ["as", "as-groups"])
+def test_who_acts_as_another_is_not_asked_for_as_himself(field: str, tmp_path: Path) -> None:
+    """He may do more than the one he acts as; the library leaves these fields out."""
+    file = kubeconfig_of({"token": "t", field: ["viewers"] if field == "as-groups" else "viewer"}, tmp_path)
+    words = rf"^user u of the kubeconfig acts as another one \({field}\), which closeknit does not do: name a context"
+    with pytest.raises(LoginError, match=words):
+        asyncio.run(log_in(file))
+
+
 def test_a_certificate_of_ones_own_and_a_server_that_is_not_checked(tmp_path: Path) -> None:
     pair = Authority().client("somebody")
     data = {"client-certificate-data": pair.public, "client-key-data": pair.private}

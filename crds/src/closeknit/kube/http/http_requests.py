@@ -125,7 +125,9 @@ class Requests:
         from closeknit.kube.http.http_session import RefusedUpgrade  # noqa: PLC0415 -- as in `_opened`
 
         try:
-            async with self._opened().websocket(_target(path, query), await self._said({}), protocol) as found:
+            # A kubelet's server answers 406 where a client accepts one type alone: it names none for what it upgrades.
+            said = await self._said({"Accept": "*/*"})
+            async with self._opened().websocket(_target(path, query), said, protocol) as found:
                 yield found
         except RefusedUpgrade as error:
             self._is_unauthorized = error.status == HTTPStatus.UNAUTHORIZED

@@ -8,6 +8,8 @@ from typing import Protocol
 
 from closeknit.kube.errors import LoginError
 
+_ACTS_AS = ("as", "as-uid", "as-groups", "as-user-extra")
+
 
 class Login(Protocol):
     """One way to an API server."""
@@ -63,6 +65,11 @@ async def log_in(kubeconfig: Path | None, context: str | None = None) -> Login:
     if (plain := PlainLogin.of(read, namespace_of(os.environ))) is not None:
         await plain.authorization()  # what cannot log in is told at once, and once
         return plain
+    user = str(read.entry("context", read.context).get("user") or "")
+    if acts_as := [name for name in _ACTS_AS if read.entry("user", user).get(name)]:
+        # The library leaves these out, and asks as the user himself, who may do more.
+        words = f"user {user} of the kubeconfig acts as another one ({acts_as[0]}), which closeknit does not do"
+        raise LoginError(f"{words}: name a context without it by --context")
     from closeknit.kube.login.kubeconfig import KubeconfigLogin  # noqa: PLC0415 -- its library takes 10 MB, and a second
 
     return await KubeconfigLogin.of(read)

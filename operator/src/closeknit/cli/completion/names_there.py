@@ -27,6 +27,8 @@ def _names(
     group: str, version: str, plural: str, given: Mapping[str, Any], incomplete: str, *, is_namespaced: bool = False
 ) -> list[str]:
     import asyncio  # noqa: PLC0415 - a completion of words needs nothing of it
+    from contextlib import redirect_stderr  # noqa: PLC0415
+    from io import StringIO  # noqa: PLC0415
 
     from closeknit.cli.input.given import Reach  # noqa: PLC0415
     from closeknit.cli.live.way import reached  # noqa: PLC0415
@@ -43,7 +45,8 @@ def _names(
             return await api.names(resource, namespace=namespace)
 
     try:
-        found = asyncio.run(asked())
+        with redirect_stderr(StringIO()):  # a shell would show what a login program says amid the words typed so far
+            found = asyncio.run(asked())
     except Exception:  # no shell shows why
         return []
     return sorted({name for name in found if name.startswith(incomplete)})

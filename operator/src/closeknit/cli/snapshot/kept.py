@@ -7,9 +7,14 @@ volumes. `...` keeps what stands below as it is.
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from closeknit.api.names import PLACEHOLDER_LABEL
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import PlacementStatus
 from closeknit.cluster.booking.booking import assignments
+from closeknit.cluster.capacity.placeholder import Placeholder
+from closeknit.cluster.store.kinds import from_document
 
 Shape = Mapping[str, Any]
 """Field -> what is kept below it: a shape, also of each entry of a list, or `...` for all of it."""
@@ -137,14 +142,25 @@ _NO_WORDS = "-"  # where the schema wants a message
 
 
 def kept(body: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The object with what is kept of it; None for a kind that no decision reads."""
+    """The object with what is kept of it; None for a kind that no decision reads, and for placeholder Pods, which hold
+    nothing: under another name one would be a Pod that holds GPUs."""
     shape = SHAPES.get(str(body.get("kind")))
     if shape is None:
         return None
     found: dict[str, Any] = _inside(body, {"apiVersion": ..., "kind": ..., "metadata": _METADATA, **shape})
     if found["kind"] == TrainingJob.__name__:
         _job(found)
-    return found
+    return None if _is_placeholder(found) else found
+
+
+def _is_placeholder(body: Mapping[str, Any]) -> bool:
+    labels = body["metadata"].get("labels")
+    if not (body["kind"] == "Pod" and isinstance(labels, Mapping) and PLACEHOLDER_LABEL in labels):
+        return False
+    try:
+        return isinstance(from_document(body), Placeholder)
+    except msgspec.ValidationError:
+        return False
 
 
 def _inside(value: Any, shape: Any) -> Any:

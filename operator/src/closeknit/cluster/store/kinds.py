@@ -156,12 +156,12 @@ class Stream(StrEnum):
     RESOURCE_FLAVORS = "resourceflavors"
     WORKLOAD_PRIORITY_CLASSES = "workloadpriorityclasses"
     PROVISIONING_REQUESTS = "provisioningrequests"
-    CAPACITY_REFUSALS = "capacity-refusals"
-    """No stream of the API server: what it answered where nodes were asked for in vain."""
     SERVED = "served"
     """No stream of the API server: what the answers to lists of the kinds that it need not serve come to."""
     SILENCES = "silences"
     """No stream of the API server: what the lists of Leases come to."""
+    CAPACITY_REFUSALS = "capacity-refusals"
+    """No stream of the API server: what it answered where nodes were asked for in vain."""
 
 
 @dataclass(frozen=True, slots=True)

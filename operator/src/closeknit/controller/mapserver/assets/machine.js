@@ -95,7 +95,7 @@ function slices(gpu, x, y) {
     const [from, to] = [at, at + 1].map((each) => (2 * Math.PI * each) / number - Math.PI / 2);
     const round = (angle) => `${(x + GPU * Math.cos(angle)).toFixed(2)} ${(y + GPU * Math.sin(angle)).toFixed(2)}`;
     const half = (from + to) / 2; // an arc of a whole circle has no direction: two halves have
-    const path = s("path", { class: `gpu part ${device.state}`, d: `M${x} ${y}L${round(from)}A${GPU} ${GPU} 0 0 1 ${round(half)}A${GPU} ${GPU} 0 0 1 ${round(to)}Z` });
+    const path = s("path", { class: `gpu device ${device.state}`, d: `M${x} ${y}L${round(from)}A${GPU} ${GPU} 0 0 1 ${round(half)}A${GPU} ${GPU} 0 0 1 ${round(to)}Z` });
     if (device.state === "job") path.style.setProperty("--hue", hue(device.who));
     return path;
   });

@@ -170,7 +170,7 @@ export class Racks {
       const parts = gpu.devices ?? [gpu];
       const wide = (CELL - (parts.length - 1) * MIG_GAP) / parts.length;
       parts.forEach((part, number) => {
-        const cell = s("rect", { class: gpu.devices ? `gpu part ${part.state}` : `gpu ${part.state}`, x: x + number * (wide + MIG_GAP), y, width: wide, height: CELL, rx: gpu.devices ? 0 : 1.5 });
+        const cell = s("rect", { class: gpu.devices ? `gpu device ${part.state}` : `gpu ${part.state}`, x: x + number * (wide + MIG_GAP), y, width: wide, height: CELL, rx: gpu.devices ? 0 : 1.5 });
         if (part.state === "job") {
           cell.dataset.job = part.who;
           cell.style.setProperty("--hue", hue(part.who));
