@@ -193,6 +193,17 @@ def test_a_monitor_is_there_where_the_cluster_knows_its_kind(
     assert kinds.count("ServiceMonitor") == (2 if there else 0)
 
 
+def test_a_monitor_finds_its_service_whatever_name_argo_cd_gives_the_release(helm_program: Path) -> None:
+    """Argo CD writes its Application's name into the Service's label app.kubernetes.io/instance."""
+    objects = named(render(helm_program, "--set=metrics.serviceMonitor.enabled=true"))
+    for component in ("operator", "agent"):
+        labels = objects[f"Service closeknit-{component}-metrics"]["metadata"]["labels"]
+        labels["app.kubernetes.io/instance"] = "of-the-application"
+        wanted = objects[f"ServiceMonitor closeknit-{component}"]["spec"]["selector"]["matchLabels"]
+        assert wanted.items() <= labels.items()
+        assert wanted["app.kubernetes.io/component"] == component
+
+
 def test_levels_wait_for_their_kind(helm_program: Path) -> None:
     levels = "--set-json=clusterTopology.levels=" + '[{"name":"rack","nodeLabel":"example.com/rack"}]'
 
