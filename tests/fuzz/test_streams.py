@@ -10,8 +10,8 @@ import pytest
 
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.store.kinds import BY_STREAM, KINDS, Stream
-from closeknit.controller import sight as sight_module
-from closeknit.controller.sight import Sight
+from closeknit.controller import watched_cluster as watched_cluster_module
+from closeknit.controller.watched_cluster import WatchedCluster
 from closeknit.kube.api import Key, ListPage, Resource, WatchEvent
 from closeknit.kube.head import NoHead, head_of
 from closeknit.kube.http.replies import events_of, page_of
@@ -125,22 +125,22 @@ def check(stream: Stream, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = odd_objects(stream, seed, "listed", is_whole=True)
     watched = odd_objects(stream, seed, "watched", is_whole=False)
     reports: list[tuple[Stream, Key]] = []
-    monkeypatch.setattr(sight_module, "_report", lambda source, key, _: reports.append((source, key)))
+    monkeypatch.setattr(watched_cluster_module, "_report", lambda source, key, _: reports.append((source, key)))
 
-    async def main() -> Sight:
+    async def main() -> WatchedCluster:
         server: Any = Server(stream, list(listed.values()), list(watched.values()))
-        sight = Sight(server, lambda: None)
+        follower = WatchedCluster(server, lambda: None)
         here: Any = Here()
-        running = asyncio.create_task(sight.run())
+        running = asyncio.create_task(follower.run())
         await asyncio.sleep(1)
         assert not running.done(), running.exception()
-        assert sight.is_synced, sight.reflectors[stream].last_error
-        cluster = await sight.look(here, NOW)
+        assert follower.is_synced, follower.reflectors[stream].last_error
+        cluster = await follower.look(here, NOW)
         decision = decide(cluster, Tables(), Memory(), NOW)
         for plan in decision.plans:
             assert plan.error is None or is_booked_against_all_odds(cluster.jobs[plan.job]), plan.error
         running.cancel()
-        return sight
+        return follower
 
     seen = virtual_time.run(main()).reflectors[stream]
     for each in GOOD[stream]:

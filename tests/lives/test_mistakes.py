@@ -7,7 +7,7 @@ import pytest
 from closeknit.api.names import EndReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.holders import holding
-from closeknit.controller.sight import Sight
+from closeknit.controller.watched_cluster import WatchedCluster
 from closeknit.lifecycle import tend
 from closeknit.lifecycle.health import ending, in_place
 from closeknit.lifecycle.restart.judgement import Fails, StartsAgain
@@ -19,7 +19,7 @@ MOST = 32  # lives that a mistake may need before it is seen
 def nothing_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A booking counts once it is seen, and not before."""
     monkeypatch.setattr(Cluster, "with_job", lambda self, _job: self)
-    monkeypatch.setattr(Sight, "assume", lambda _self, _job: None)
+    monkeypatch.setattr(WatchedCluster, "assume", lambda _self, _job: None)
 
 
 def pods_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

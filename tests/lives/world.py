@@ -112,7 +112,7 @@ class World:
         if self.operator is None:
             return bool(pod["spec"].get("nodeName"))
         name = Key(pod["metadata"]["namespace"], pod["metadata"]["name"])
-        heard = self.operator.sight.reflectors[Stream.CHILD_PODS].objects.get(name)
+        heard = self.operator.watched.reflectors[Stream.CHILD_PODS].objects.get(name)
         return isinstance(heard, Pod) and heard.uid == pod["metadata"]["uid"] and bool(heard.node)
 
     def _build(self) -> None:

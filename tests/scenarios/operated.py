@@ -9,7 +9,7 @@ from closeknit.controller.leader.fenced_api import FencedApi
 from closeknit.controller.leader.leadership import Elected, Election, Leadership, Unopposed
 from closeknit.controller.loop import SchedulingLoop
 from closeknit.controller.metrics import Metrics
-from closeknit.controller.sight import Sight
+from closeknit.controller.watched_cluster import WatchedCluster
 from closeknit.controller.worker import InlineWorker, Worker
 from closeknit.controller.writes.resources import PODS, RESOURCE_CLAIMS, TRAINING_JOBS
 from closeknit.controller.writes.writes import Writes
@@ -76,21 +76,21 @@ class Operator:
     ) -> None:
         self._api = api
         self.metrics = Metrics()
-        self.sight = Sight(api, self._wake, sidecar_image)
-        self.leadership: Leadership = Unopposed(self.sight)
+        self.watched = WatchedCluster(api, self._wake, sidecar_image)
+        self.leadership: Leadership = Unopposed(self.watched)
         if election is not None:
             clock = asyncio.get_running_loop().time
-            self.leadership = Elected(api, self.sight, election, lambda _: api.dead.set(), clock)
+            self.leadership = Elected(api, self.watched, election, lambda _: api.dead.set(), clock)
         self.fence = FencedApi(api, lambda: self.leadership.holds)
         writes = Writes(self.fence, self.metrics.count_write, self._now, "test")
         decides = worker or InlineWorker()
         self.loop = SchedulingLoop(
-            self.sight, self.leadership, writes, self.metrics, self._now, decides, jitter=lambda: 0.5
+            self.watched, self.leadership, writes, self.metrics, self._now, decides, jitter=lambda: 0.5
         )
 
     async def run(self) -> None:
         """Until its API answers nobody any more, or a part of it fails."""
-        parts = [asyncio.create_task(each.run()) for each in (self.sight, self.leadership, self.loop)]
+        parts = [asyncio.create_task(each.run()) for each in (self.watched, self.leadership, self.loop)]
         died = asyncio.create_task(self._api.dead.wait())
         try:
             done, _ = await asyncio.wait([*parts, died], return_when=asyncio.FIRST_COMPLETED)

@@ -86,10 +86,10 @@ def test_a_standby_follows_and_learns_and_decides_and_writes_nothing() -> None:
                 assert (first.loop.cycles > 0, second.loop.cycles) == (True, 0)
                 assert writes(api) == []
                 assert not second.loop.begun.is_set()
-                vitals = OperatorVitals(second.sight, second.leadership, second.loop)
+                vitals = OperatorVitals(second.watched, second.leadership, second.loop)
                 assert (vitals.faults(), vitals.gaps()) == ([], [])
-                assert {job.name for job in second.sight.cluster.jobs} == {"a", "b"}
-                assert not second.sight.has_new_machine, "the machine is known before it takes over"
+                assert {job.name for job in second.watched.cluster.jobs} == {"a", "b"}
+                assert not second.watched.has_new_machine, "the machine is known before it takes over"
 
     virtual_time.run(story())
 
@@ -99,7 +99,7 @@ def test_it_is_not_ready_before_the_lease_could_be_read_and_says_why() -> None:
         refused = Fault(Refuse(Forbidden("no right to it", code=403)), "get", LEASES)
         async with replica(a_store("a"), "first", refused) as (operator, api):
             await asyncio.sleep(60)
-            vitals = OperatorVitals(operator.sight, operator.leadership, operator.loop)
+            vitals = OperatorVitals(operator.watched, operator.leadership, operator.loop)
             assert vitals.gaps() == [f"the Lease {NAMESPACE}/{LEASE_NAME} was not read yet: no right to it"]
             assert (vitals.faults(), writes(api)) == ([], [])
 
@@ -121,7 +121,7 @@ def test_a_successor_sees_what_was_written_a_moment_before_though_its_streams_la
             add(store, training_job("a", spec={"gpus": 8}))
             await asyncio.sleep(2)
             assert status(store, "a")["placement"]
-            (seen,) = second.sight.cluster.jobs.values()
+            (seen,) = second.watched.cluster.jobs.values()
             assert seen.status.placement is None
             await release(first)
             for _ in range(20):  # a decision runs in a thread, beside the clock of the test
@@ -129,7 +129,7 @@ def test_a_successor_sees_what_was_written_a_moment_before_though_its_streams_la
                 if second.loop.cycles:
                     break
             assert second.loop.cycles > 0
-            assert [job.status.placement is None for job in second.sight.cluster.jobs.values()] == [False]
+            assert [job.status.placement is None for job in second.watched.cluster.jobs.values()] == [False]
             await asyncio.sleep(20)
             assert writes(api) == []
             run_pods(store)
@@ -275,7 +275,7 @@ async def led(store: Store, lost: list[str], how: str) -> float:
         await process.drain()
         await ended(task)
     elif how == "broken":
-        process.sight.reflectors[Stream.NODES]._on_events = broken
+        process.watched.reflectors[Stream.NODES]._on_events = broken
         add(store, node("gpu-9"))
         async with asyncio.timeout(30):
             await asyncio.wait({task})

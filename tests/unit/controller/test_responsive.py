@@ -97,10 +97,10 @@ def test_what_changes_meanwhile_is_read_and_then_decided_on(monkeypatch: pytest.
         async with a_process(store) as process:
             add(store, training_job("b", spec={"gpus": 16}))
             await asyncio.sleep(DECISION_S / 4)
-            seen = process.sight.reflectors[Stream.TRAINING_JOBS].objects
+            seen = process.watched.reflectors[Stream.TRAINING_JOBS].objects
             is_read = len(seen) == 2 and process.loop.deciding_since is not None
             async with asyncio.timeout(30):
-                while JobKey("team-b", "b") not in process.sight.cluster.jobs:  # noqa: ASYNC110 - as above
+                while JobKey("team-b", "b") not in process.watched.cluster.jobs:  # noqa: ASYNC110 - as above
                     await asyncio.sleep(0.05)
             return is_read
 

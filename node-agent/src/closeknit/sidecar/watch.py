@@ -6,7 +6,6 @@ It ends with 0 when the trainer is over, so that its Pod is.
 import json
 from contextlib import suppress
 
-from closeknit.sidecar.ears import Ears, stall, touched, words
 from closeknit.sidecar.gang.member_state import Act
 from closeknit.sidecar.gang.participant import Participant
 from closeknit.sidecar.gang.probe import Probe
@@ -14,6 +13,7 @@ from closeknit.sidecar.gang.protocol import Phase
 from closeknit.sidecar.gang.run_folder import RunFolder
 from closeknit.sidecar.gang.settings import RESET_CODE, TOLD_CODE, Settings
 from closeknit.sidecar.hang import BEHIND_FOR_S
+from closeknit.sidecar.progress_signs import ProgressSigns, stall, touched, words
 
 MESSAGE_PATH = "/dev/termination-log"
 _KILLED_CODE = 128 + 9
@@ -25,14 +25,14 @@ class Watch(Participant):
     def __init__(self, settings: Settings, folder: RunFolder) -> None:
         super().__init__(settings, folder)
         is_heard = settings.hears_ras and settings.is_meeting_point
-        self._ears = Ears(settings.behind_s or BEHIND_FOR_S) if is_heard else None
+        self._signs = ProgressSigns(settings.behind_s or BEHIND_FOR_S) if is_heard else None
         self._was_alive = False  # the trainer's wrapper
         self._probe: Probe | None = None
 
     def run(self) -> int:
         """See Participant.run."""
-        if self._ears is not None:
-            self._ears.listen()
+        if self._signs is not None:
+            self._signs.listen()
         if self.settings.probe_port is not None:
             with suppress(OSError):  # something else has the port: then this Pod tells nothing of the others
                 self._probe = Probe(self.settings.probe_port, self.selector, lambda: self.hears_whole)
@@ -80,16 +80,16 @@ class Watch(Participant):
 
     def _heed(self) -> None:
         """Sees whether the gang hangs, or no longer does."""
-        settings, folder, ears = self.settings, self.folder, self._ears
-        found = None if ears is None else ears.found
+        settings, folder, signs = self.settings, self.folder, self._signs
+        found = None if signs is None else signs.found
         stalled = None
         if settings.behind_s is not None:
-            last_s = None if ears is None else ears.last_progress_s
+            last_s = None if signs is None else signs.last_progress_s
             stalled = stall(folder.progress, settings.behind_s, folder.began(), last_s)
         told, news = folder.hang(), found or stalled
         if news is not None and told is None:
             self._tell(words(news, self._position, settings.index))
-        elif news is None and told is not None and ("stalled" in told or (ears is not None and ears.is_moving)):
+        elif news is None and told is not None and ("stalled" in told or (signs is not None and signs.is_moving)):
             self._tell(None)
         elif self._is_first_step() or self._is_first_of_nccl():
             self._say(told)
@@ -108,8 +108,8 @@ class Watch(Participant):
     def _is_first_of_nccl(self) -> bool:
         """Whether the version of NCCL is known, the operator waits for it or no hang can be seen with it, and these
         Pods have not told it."""
-        ears = self._ears
-        if ears is None or ears.nccl_version is None or (ears.hears_counts and not self.settings.tells_nccl):
+        signs = self._signs
+        if signs is None or signs.nccl_version is None or (signs.hears_counts and not self.settings.tells_nccl):
             return False
         return self.folder.nccl_version() is None
 
@@ -136,8 +136,8 @@ class Watch(Participant):
         """Leaves what is known of this run, and ends for the kubelet to pass it on."""
         run = self.member.run
         at = self.folder.first_step(run)
-        if self._ears is not None and self._ears.nccl_version is not None:
-            self.folder.keep_nccl_version(self._ears.nccl_version)
+        if self._signs is not None and self._signs.nccl_version is not None:
+            self.folder.keep_nccl_version(self._signs.nccl_version)
         version = self.folder.nccl_version()
         said = {
             "run": run,

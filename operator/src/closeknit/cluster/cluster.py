@@ -33,7 +33,7 @@ from closeknit.cluster.objects.storage import PersistentVolume, PersistentVolume
 from closeknit.cluster.persistent.heartbeats import STALE_AFTER
 from closeknit.cluster.persistent.table import EMPTY, ObjectKey, Table
 from closeknit.cluster.pods.pod import UUIDS, Pod
-from closeknit.cluster.store.indexes import (
+from closeknit.cluster.store.indexers import (
     ALLOCATIONS,
     AWAITING,
     BLAMED_ON,

@@ -28,7 +28,7 @@ from closeknit.cluster.objects.storage import (
     claim_to_be,
 )
 from closeknit.cluster.persistent.table import Index, Reader, Table
-from closeknit.cluster.store.indexes import FREE_VOLUMES, STORAGE_CLASSES, VOLUME_CLAIMS, VOLUMES, VOLUMES_MEANT_FOR
+from closeknit.cluster.store.indexers import FREE_VOLUMES, STORAGE_CLASSES, VOLUME_CLAIMS, VOLUMES, VOLUMES_MEANT_FOR
 
 K = TypeVar("K", bound=Any)
 V = TypeVar("V")

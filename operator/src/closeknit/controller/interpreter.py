@@ -19,7 +19,7 @@ def share_the_interpreter() -> None:
 
 
 def freeze_heap() -> None:
-    """Takes all that there is, which is the cluster, out of the garbage collector's sight, and has it come seldom."""
+    """Takes all that there is, which is the cluster, out of the garbage collector's watched, and has it come seldom."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, OLD)

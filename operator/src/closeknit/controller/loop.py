@@ -18,11 +18,11 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.forest.domain import Domain
 from closeknit.cluster.store.kinds import Stream
 from closeknit.controller.decisions import log_decision
+from closeknit.controller.in_flight import DELETION_SEEN_S, InFlight, deletions, versions
 from closeknit.controller.leader.leadership import Leadership
 from closeknit.controller.metrics import Metrics
-from closeknit.controller.sight import Sight
 from closeknit.controller.templates import TemplateReader
-from closeknit.controller.turn import DELETION_SEEN_S, Turn, deletions, versions
+from closeknit.controller.watched_cluster import WatchedCluster
 from closeknit.controller.worker import Worker
 from closeknit.controller.writes.writes import Writes
 from closeknit.kube.backoff import Backoff
@@ -62,7 +62,7 @@ class SchedulingLoop:
 
     def __init__(
         self,
-        sight: Sight,
+        watched: WatchedCluster,
         leadership: Leadership,
         writes: Writes,
         metrics: Metrics,
@@ -78,7 +78,7 @@ class SchedulingLoop:
         self.beat = float("-inf")  # when the loop last came round, on the event loop's clock
         self.deciding_since: float | None = None
         """When the decision under way was begun, on that clock; None while there is none."""
-        self._sight = sight
+        self._watched = watched
         self._leadership = leadership
         self._writes = writes
         self._metrics = metrics
@@ -90,12 +90,12 @@ class SchedulingLoop:
         """The empty cluster with nothing left to learn."""
         self._advisor = Advisor()
         self._awake = asyncio.Event()
-        self._turns: dict[JobKey, Turn] = {}
+        self._in_flight: dict[JobKey, InFlight] = {}
         self._answers: dict[str, Answers] = {}
         self._failures: dict[JobKey, int] = {}
         self._decision: Decision | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._reader = TemplateReader(sight.read, self._backoff, self._report)
+        self._reader = TemplateReader(watched.read, self._backoff, self._report)
         self._bugs: dict[JobKey, str] = {}
 
     @property
@@ -109,9 +109,9 @@ class SchedulingLoop:
 
     async def run(self) -> None:
         """Decides for ever, from the moment when everything was read and this process leads."""
-        await self._sight.synced()
+        await self._watched.synced()
         await self._stand_by()
-        cluster = await self._sight.look(self._worker, self._now())
+        cluster = await self._watched.look(self._worker, self._now())
         self.begun.set()
         facts = {"jobs": len(cluster.jobs), "nodes": len(cluster.nodes), "epoch": self._leadership.epoch}
         _log.info("ready", extra=facts)
@@ -121,7 +121,7 @@ class SchedulingLoop:
             began = loop.time()
             self._awake.clear()
             is_free = self._let_go()
-            cluster = await self._sight.look(self._worker, self._now())
+            cluster = await self._watched.look(self._worker, self._now())
             self._forget(cluster)
             if is_free or loop.time() >= decide_at or not self._is_known(cluster):
                 decide_at = loop.time() + await self._decide(cluster)
@@ -151,7 +151,7 @@ class SchedulingLoop:
         try:
             while not begun.is_set():
                 self._awake.clear()
-                cluster = await self._sight.look(self._worker, self._now())
+                cluster = await self._watched.look(self._worker, self._now())
                 if self._may_learn(cluster):
                     await self._learn(cluster)
                 elif not begun.is_set():
@@ -162,11 +162,11 @@ class SchedulingLoop:
 
     def _may_learn(self, cluster: Cluster) -> bool:
         """Whether there is a machine, or an empty cluster, that placement has not worked out yet."""
-        return self._sight.has_new_machine or self._learned is not cluster.forest.empty
+        return self._watched.has_new_machine or self._learned is not cluster.forest.empty
 
     async def _learn(self, cluster: Cluster) -> None:
         """One step of it."""
-        if (machine := self._sight.new_machine()) is not None:
+        if (machine := self._watched.new_machine()) is not None:
             await self._worker.run(partial(self._tables.learn, machine))
         else:
             is_more = await self._worker.run(partial(self._tables.learn_asked, cluster.forest.empty))
@@ -175,9 +175,9 @@ class SchedulingLoop:
     async def _is_woken(self, pause_s: float) -> bool:
         """Waits until woken, or until there may be something to do without that."""
         time = asyncio.get_running_loop().time()
-        for turn in self._turns.values():
-            if not turn.is_writing:
-                pause_s = min(pause_s, max(SEEN_POLL_S, turn.not_before - time))
+        for flight in self._in_flight.values():
+            if not flight.is_writing:
+                pause_s = min(pause_s, max(SEEN_POLL_S, flight.not_before - time))
         try:
             async with asyncio.timeout(pause_s):
                 await self._awake.wait()
@@ -198,8 +198,8 @@ class SchedulingLoop:
             last = None  # the clock was set back, and what was to stand for a while would stand for longer
         memory = Memory(
             answers=dict(self._answers),
-            busy=frozenset(self._turns),
-            put_aside=frozenset(key for key, turn in self._turns.items() if not turn.is_kept),
+            busy=frozenset(self._in_flight),
+            put_aside=frozenset(key for key, flight in self._in_flight.items() if not flight.is_kept),
             epoch=self._leadership.epoch,
             schedule=last.schedule if last else None,
             followed=last.followed if last else {},
@@ -211,23 +211,23 @@ class SchedulingLoop:
             decision = await self._worker.run(partial(decide, cluster, self._tables, memory, now))
         self.deciding_since = None
         self._decision = replace(decision, plans=())  # they have whole gangs, and are kept by who writes them
-        self._sight.keep_templates(frozenset(decision.schedule.unread), decision.schedule.templates.beyond.keys())
+        self._watched.keep_templates(frozenset(decision.schedule.unread), decision.schedule.templates.beyond.keys())
         self._reader.want(decision.schedule.unread)
         assumed: set[JobKey] = set()
         for plan in sorted(decision.plans, key=_is_news):
             if plan.error is not None:
                 self._report(plan.job, plan.error)
             if plan.error is not None and not plan.writes:
-                self._turns[plan.job] = Turn(False, False, not_before=loop.time() + BROKEN_PAUSE_S)
+                self._in_flight[plan.job] = InFlight(False, False, not_before=loop.time() + BROKEN_PAUSE_S)
                 self.wake()  # what it would have got is for others
             elif plan.writes and self._is_outranked(plan, cluster):
-                self._turns[plan.job] = Turn(False, False, not_before=loop.time() + OUTRANKED_PAUSE_S)
+                self._in_flight[plan.job] = InFlight(False, False, not_before=loop.time() + OUTRANKED_PAUSE_S)
                 self.wake()
             elif plan.writes and self._start(plan, cluster):
                 assumed.add(plan.job)
         made = decision.schedule
         if made.booked is not made.cluster and assumed.issuperset(made.given):
-            self._sight.go_on_from(made.booked)
+            self._watched.go_on_from(made.booked)
         self.cycles += 1
         self._look_on_at = loop.time() + LOOK_ON_S if made.refused else inf
         wake_at = decision.wake_at
@@ -254,13 +254,13 @@ class SchedulingLoop:
         """Takes jobs up again whose writes are seen. Whether there were any."""
         time = asyncio.get_running_loop().time()
         over: list[JobKey] = []
-        for key, turn in self._turns.items():
-            if turn.is_status_seen(self._sight):
-                self._sight.settle(key)
-            if turn.is_over(key, self._sight, time):
+        for key, flight in self._in_flight.items():
+            if flight.is_status_seen(self._watched):
+                self._watched.settle(key)
+            if flight.is_over(key, self._watched, time):
                 over.append(key)
         for key in over:
-            del self._turns[key]
+            del self._in_flight[key]
         return bool(over)
 
     def _forget(self, seen: Cluster) -> None:
@@ -272,7 +272,7 @@ class SchedulingLoop:
         for uid in self._answers.keys() - there:
             del self._answers[uid]
         names = {*seen.jobs, *seen.invalid_jobs}
-        for key in self._failures.keys() - names - self._turns.keys():
+        for key in self._failures.keys() - names - self._in_flight.keys():
             del self._failures[key]
         for key in self._bugs.keys() - names:
             del self._bugs[key]
@@ -295,15 +295,17 @@ class SchedulingLoop:
         meant = None if job is None or plan.status is None else job.model_copy(update={"status": plan.status})
         is_assumed = meant is not None and booking(meant) is not None
         if meant is not None and is_assumed:
-            self._sight.assume(_until_stored(meant, job))
+            self._watched.assume(_until_stored(meant, job))
         stored = job or cluster.invalid_jobs[plan.job]
-        self._turns[plan.job] = turn = Turn(is_kept=plan.error is None)
-        task = asyncio.create_task(self._write(plan, stored, meant, turn), name=f"write {plan.job}")
+        self._in_flight[plan.job] = flight = InFlight(is_kept=plan.error is None)
+        task = asyncio.create_task(self._write(plan, stored, meant, flight), name=f"write {plan.job}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return is_assumed
 
-    async def _write(self, plan: Plan, stored: TrainingJob | InvalidJob, meant: TrainingJob | None, turn: Turn) -> None:
+    async def _write(
+        self, plan: Plan, stored: TrainingJob | InvalidJob, meant: TrainingJob | None, flight: InFlight
+    ) -> None:
         """`stored` is the job as it was decided on, `meant` the job once the status is stored; None where none is to
         be, or it cannot be read."""
         loop = asyncio.get_running_loop()
@@ -316,22 +318,22 @@ class SchedulingLoop:
                     self._stored(plan, stored, meant, result.version)
                 elif isinstance(result, Failed) and result.action is None and result.denial.failure is DenialKind.LOST:
                     seen[Stream.TRAINING_JOBS] = await self._asked(plan)
-            turn.versions = seen
-            turn.deleted = deletions(results)
-            turn.deleted_until = loop.time() + DELETION_SEEN_S
-            self._rest(plan, results, turn)
+            flight.versions = seen
+            flight.deleted = deletions(results)
+            flight.deleted_until = loop.time() + DELETION_SEEN_S
+            self._rest(plan, results, flight)
         except Exception as error:  # it must not keep its job waiting for ever
             self._report(plan.job, error)
             await self._tell_error(plan, stored.status, error)
-            turn.is_kept, turn.not_before = False, loop.time() + BROKEN_PAUSE_S
+            flight.is_kept, flight.not_before = False, loop.time() + BROKEN_PAUSE_S
         if plan.error is not None:
-            turn.not_before = max(turn.not_before, loop.time() + BROKEN_PAUSE_S)
-        turn.is_writing = False
+            flight.not_before = max(flight.not_before, loop.time() + BROKEN_PAUSE_S)
+        flight.is_writing = False
         self.wake()
 
     async def _tell_error(self, plan: Plan, before: TrainingJobStatus, error: Exception) -> None:
         """Tells in the job's status that its writes met a mistake of ours. Where that fails, too, the log has it."""
-        job = self._sight.cluster.jobs.get(plan.job)
+        job = self._watched.cluster.jobs.get(plan.job)
         if job is None or job.metadata.uid != plan.uid:
             return
         try:
@@ -340,11 +342,11 @@ class SchedulingLoop:
             self._report(plan.job, another)
 
     def _stored(self, plan: Plan, before: TrainingJob | InvalidJob, meant: TrainingJob | None, version: str) -> None:
-        self._metrics.stored(plan, before, self._sight.cluster.pods_of(plan.job))
+        self._metrics.stored(plan, before, self._watched.cluster.pods_of(plan.job))
         log_decision(plan, before.status)
         if meant is not None and meant.status.placement is not None:
             metadata = meant.metadata.model_copy(update={"resource_version": version})
-            self._sight.assume(meant.model_copy(update={"metadata": metadata}))
+            self._watched.assume(meant.model_copy(update={"metadata": metadata}))
 
     async def _asked(self, plan: Plan) -> str:
         """The version that the job has, as the API server tells: what was written without an answer is in it or not.
@@ -359,7 +361,7 @@ class SchedulingLoop:
                 failures += 1
                 await asyncio.sleep(self._backoff.pause_s(failures, error.retry_after_s))
 
-    def _rest(self, plan: Plan, results: Sequence[Result], turn: Turn) -> None:
+    def _rest(self, plan: Plan, results: Sequence[Result], flight: InFlight) -> None:
         """How long to leave the job alone where its Plan was not written to its end."""
         denial = unfinished(results, plan.uid)
         if denial is None:
@@ -371,9 +373,9 @@ class SchedulingLoop:
             DenialKind.NOT_FOUND,
         }:  # somebody was quicker, or the job is gone
             _log.warning("a write failed and is tried again", extra={"job": plan.job, "error": denial.message})
-        turn.is_kept = denial.failure in PASSING and failures < PATIENCE_FAILURES
+        flight.is_kept = denial.failure in PASSING and failures < PATIENCE_FAILURES
         pause_s = self._backoff.pause_s(failures, denial.retry_after_s)
-        turn.not_before = asyncio.get_running_loop().time() + pause_s
+        flight.not_before = asyncio.get_running_loop().time() + pause_s
 
     def _report(self, job: JobKey, error: Exception) -> None:
         """Tells of a mistake of ours once. All other jobs go on."""

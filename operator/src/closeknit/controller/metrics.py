@@ -24,7 +24,7 @@ from closeknit.controller.gauges.totals import (
     Totals,
 )
 from closeknit.controller.leader.leadership import Leadership
-from closeknit.controller.sight import Sight
+from closeknit.controller.watched_cluster import WatchedCluster
 from closeknit.kube.api import Resource
 from closeknit.lifecycle.overview.counts import OTHER, waits_since
 from closeknit.lifecycle.status.conditions import found, is_true
@@ -261,9 +261,9 @@ class Metrics:
         """What a scrape gets besides the registry: lines that are written already."""
         return self._ranks.text
 
-    def watch(self, sight: Sight, leadership: Leadership) -> None:
+    def watch(self, watched: WatchedCluster, leadership: Leadership) -> None:
         """Shows the streams, and whether this process leads, from now on."""
-        self._streams = StreamCollector(self.registry, lambda: sight.reflectors, lambda: leadership.holds)
+        self._streams = StreamCollector(self.registry, lambda: watched.reflectors, lambda: leadership.holds)
         self._leader.set_function(lambda: float(leadership.holds))
 
     async def refresh(self) -> None:

@@ -22,8 +22,8 @@ from closeknit.controller.mapserver.feed import MapFeed
 from closeknit.controller.mapserver.pages import MapPages
 from closeknit.controller.mapserver.viewers import Viewers
 from closeknit.controller.metrics import Metrics, utc_now
-from closeknit.controller.sight import Sight
 from closeknit.controller.vitals import OperatorVitals
+from closeknit.controller.watched_cluster import WatchedCluster
 from closeknit.controller.worker import ThreadWorker
 from closeknit.controller.writes.writes import Writes
 from closeknit.kube.api import Api
@@ -85,7 +85,7 @@ class Process:
         None: plain HTTP. `on_lost` is called when another replica may lead."""
         self.metrics = Metrics(now)
         api = MeteredApi(api, self.metrics.count_request)
-        self.sight = Sight(api, self.wake, sidecar_image, force_deletes=force_deletes)
+        self.watched = WatchedCluster(api, self.wake, sidecar_image, force_deletes=force_deletes)
         self._rank_info_limit = rank_info_limit
         self._device_taints = device_taints
         self._capacity = capacity
@@ -93,13 +93,13 @@ class Process:
         self._free: Fragmentation | None = None
         self._now = now
         self.leadership: Leadership = (
-            Unopposed(self.sight) if election is None else Elected(api, self.sight, election, on_lost)
+            Unopposed(self.watched) if election is None else Elected(api, self.watched, election, on_lost)
         )
-        self.metrics.watch(self.sight, self.leadership)
+        self.metrics.watch(self.watched, self.leadership)
         self._fence = FencedApi(api, lambda: self.leadership.holds)
         self._writes = Writes(self._fence, self.metrics.count_write, now, socket.gethostname())
-        self.loop = SchedulingLoop(self.sight, self.leadership, self._writes, self.metrics, now, self._worker)
-        self.vitals = OperatorVitals(self.sight, self.leadership, self.loop)
+        self.loop = SchedulingLoop(self.watched, self.leadership, self._writes, self.metrics, now, self._worker)
+        self.vitals = OperatorVitals(self.watched, self.leadership, self.loop)
         self._map = MapFeed(self._seen, lambda: self._free, self._worker.run, now, version("closeknit"))
         pages = MapPages(self._map, Viewers(access, self._namespaces)).handlers() if shows_map else {}
         self.web = WebServer(
@@ -114,10 +114,10 @@ class Process:
         )
 
     def _seen(self) -> Cluster | None:
-        return self.sight.cluster if self.sight.is_synced else None
+        return self.watched.cluster if self.watched.is_synced else None
 
     def _namespaces(self) -> list[str]:
-        return sorted({job.namespace for job in self.sight.cluster.jobs})
+        return sorted({job.namespace for job in self.watched.cluster.jobs})
 
     def wake(self) -> None:
         """Has the loop look again."""
@@ -138,7 +138,7 @@ class Process:
             ends.push_async_callback(self.loop.stop)
             ends.push_async_callback(self.drain)  # also where a mistake of ours has ended a part
             async with asyncio.TaskGroup() as parts:
-                parts.create_task(self.sight.run(), name="sight")
+                parts.create_task(self.watched.run(), name="watched")
                 parts.create_task(self.leadership.run(), name="leadership")
                 parts.create_task(self.loop.run(), name="scheduling loop")
                 parts.create_task(self._show(), name="gauges")
@@ -161,7 +161,7 @@ class Process:
         shown: Cluster | None = None
         await self.loop.begun.wait()
         while True:
-            if self.sight.is_synced and (cluster := self.sight.cluster) is not shown:
+            if self.watched.is_synced and (cluster := self.watched.cluster) is not shown:
                 self.metrics.show(await self._worker.run(partial(totals, cluster, self._now())))
                 ranks = partial(rank_info, cluster, self._rank_info_limit)
                 self.metrics.show_ranks(await self._worker.run(ranks))
@@ -173,8 +173,8 @@ class Process:
         shown: Cluster | None = None
         await self.loop.begun.wait()
         while True:
-            is_ready = self.sight.is_synced and not self.sight.has_new_machine  # the loop learns those in steps
-            if is_ready and (cluster := self.sight.cluster) is not shown:
+            is_ready = self.watched.is_synced and not self.watched.has_new_machine  # the loop learns those in steps
+            if is_ready and (cluster := self.watched.cluster) is not shown:
                 try:
                     free = await self._worker.run(partial(fragmentation, cluster, self.loop.tables))
                 except Exception:  # a number that no decision reads must not end the operator
@@ -193,7 +193,7 @@ class Process:
         told: set[str] = set()
         await self.loop.begun.wait()
         while True:
-            if (cluster := self.sight.cluster) is not seen:
+            if (cluster := self.watched.cluster) is not seen:
                 try:
                     news = await self._worker.run(partial(self._news, cluster, self._now()))
                     silent = await self._worker.run(partial(silences, cluster))
@@ -225,7 +225,7 @@ class Process:
         await self.loop.begun.wait()
         while True:
             pause_s = QUEUED_S
-            if (cluster := self.sight.cluster) is not seen:
+            if (cluster := self.watched.cluster) is not seen:
                 try:
                     news = await self._worker.run(partial(workload_news, cluster, self._now()))
                     is_done = await self._writes.queue(news.first(QUEUED_AT_ONCE))
@@ -240,15 +240,15 @@ class Process:
         """Asks autoscalers for nodes, for jobs that wait for some."""
         await self.loop.begun.wait()
         while True:
-            cluster, policy = self.sight.cluster, self._capacity
+            cluster, policy = self.watched.cluster, self._capacity
             is_possible = cluster.serves_provisioning_requests or policy.placeholder_image or cluster.placeholders
-            if is_possible and not self.sight.has_new_machine:
+            if is_possible and not self.watched.has_new_machine:
                 try:
                     news = await self._worker.run(
                         partial(capacity_news, cluster, self.loop.tables, policy, self._now())
                     )
                     refused = await self._writes.ask(news)
-                    self.sight.note_refusals((*news.refused, *refused), news.forgotten)
+                    self.watched.note_refusals((*news.refused, *refused), news.forgotten)
                 except Exception:  # no decision reads it
                     _log.exception("nodes were not asked for")
                     self.metrics.broken_decisions.inc()
@@ -259,7 +259,7 @@ class Process:
 
     async def _settle(self) -> None:
         """Keeps the heap's upkeep short once it is large."""
-        await self.sight.synced()
+        await self.watched.synced()
         interpreter.freeze_heap()
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 from closeknit.controller.leader.leadership import Leadership
 from closeknit.controller.loop import RESYNC_S, SchedulingLoop
-from closeknit.controller.sight import Sight
+from closeknit.controller.watched_cluster import WatchedCluster
 
 # A watch is silent for 70 s at most, and comes back within 30 s: a stream without events or errors for so
 # long hangs.
@@ -17,8 +17,8 @@ LONGEST_DECISION_S = 900.0
 class OperatorVitals:
     """Whether the process does what it is for."""
 
-    def __init__(self, sight: Sight, leadership: Leadership, loop: SchedulingLoop) -> None:
-        self._sight = sight
+    def __init__(self, watched: WatchedCluster, leadership: Leadership, loop: SchedulingLoop) -> None:
+        self._watched = watched
         self._leadership = leadership
         self._loop = loop
 
@@ -26,7 +26,7 @@ class OperatorVitals:
         """Why the process should be restarted; empty while it is well. An API server that is down is no fault."""
         found = [
             f"nothing heard of {source} for {reflector.last_activity_s:.0f} s"
-            for source, reflector in self._sight.reflectors.items()
+            for source, reflector in self._watched.reflectors.items()
             if reflector.synced.is_set() and reflector.last_error is None and reflector.last_activity_s > SILENCE_S
         ]
         time = asyncio.get_running_loop().time()
@@ -43,7 +43,7 @@ class OperatorVitals:
 
         Who stands by is ready: a rollout waits for it to replace the next Pod.
         """
-        unread = [source for source, reflector in self._sight.reflectors.items() if not reflector.synced.is_set()]
+        unread = [source for source, reflector in self._watched.reflectors.items() if not reflector.synced.is_set()]
         if unread:
             return [f"not read yet: {', '.join(unread)}"]
         if lacks := self._leadership.gaps():

@@ -27,8 +27,8 @@ from closeknit.placement.gang.layout import Part
 from closeknit.placement.gang.prediction import Prediction, level_cap, level_floor, predict, undescribed
 from closeknit.placement.gang.share_sizes import ShareSize
 from closeknit.placement.gang.share_values import ShareValues
-from closeknit.placement.gpusets.criteria import Measure, Value
 from closeknit.placement.gpusets.gpu_sets import GpuSets
+from closeknit.placement.gpusets.merit import Measure, Value
 from closeknit.placement.place import NicNames, share_of
 from closeknit.placement.refusals.ideal import ideal_gb_s
 from closeknit.placement.spread.cost import Scale

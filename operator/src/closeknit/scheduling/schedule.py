@@ -10,16 +10,16 @@ from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.elastic.growth import Growth
 from closeknit.scheduling.kueue.queued import queued
-from closeknit.scheduling.memo.backfill import Backfill
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.question_budget import QuestionBudget
 from closeknit.scheduling.memo.questions import Questions
 from closeknit.scheduling.memo.refusal_words import AGAIN, renewed
+from closeknit.scheduling.memo.reserving import Reserving
 from closeknit.scheduling.memo.standing import Standing, in_order, noted
 from closeknit.scheduling.memo.template_memory import template_memory
 from closeknit.scheduling.moving.on_restart import moved
 from closeknit.scheduling.moving.planned import or_by_moves
-from closeknit.scheduling.policy.crowd import Crowd
+from closeknit.scheduling.policy.backlog import Crowd
 from closeknit.scheduling.policy.gates import gated, put_aside, readable
 from closeknit.scheduling.policy.hold import held
 from closeknit.scheduling.policy.last_nodes import LastNodes
@@ -70,7 +70,7 @@ def schedule(
     crowd, probation = Crowd(cluster), Probation(cluster, memory, now)
     queue = in_order(cluster, last, memory)
     preemptions = Preemptions(queue, last, now, are_bounded=memory.is_rationed)
-    backfill = Backfill(last, tables, now, probation.may_be_refused)
+    reserving = Reserving(last, tables, now, probation.may_be_refused)
     templates = template_memory(cluster, last)
     movers = Movers(cluster, memory.answers, memory.busy, now, known=last.movable)
     walk = Walk(
@@ -83,7 +83,7 @@ def schedule(
         crowd=crowd,
         lemons=LastNodes(cluster, now),
         preemptions=preemptions,
-        backfill=backfill,
+        reserving=reserving,
         growth=Growth(cluster, questions.could_place),
         movers=movers,
         beyond=templates.beyond,
@@ -94,7 +94,7 @@ def schedule(
         memory,
         now,
         questions,
-        (backfill, preemptions),
+        (reserving, preemptions),
         scene=scene,
         is_crowded=crowd.is_behind,
         beyond=templates.beyond,
@@ -110,22 +110,22 @@ def schedule(
         entries.append(noted(case, outcome))
         unread += [case.key] if outcome.verdict is UNREAD else []
     words = renewed(questions.refused, last, tables, memory, now, is_quiet=is_quiet, is_trial=room.is_trial)
-    entries = backfill.reserved(words.worded(entries))
+    entries = reserving.reserved(words.worded(entries))
     moments = [entry.until for entry in entries if entry.until is not None]
     moments += [] if words.wake_at is None else [words.wake_at]
-    moments += [] if backfill.wake_at is None else [backfill.wake_at]
+    moments += [] if reserving.wake_at is None else [reserving.wake_at]
     moments += [now + AGAIN] if questions.budget.is_short or preemptions.is_short else []
     made = Schedule(
         cluster=cluster,
         booked=room.cluster,
         scene=scene,
         refused={**questions.left, **words.refused},
-        reservations=tuple(backfill.reservations),
-        reservation_until=backfill.wake_at,
-        searches=tuple(backfill.searches),
-        behind=backfill.behind,
-        terms=backfill.terms,
-        ends=backfill.known_ends,
+        reservations=tuple(reserving.reservations),
+        reservation_until=reserving.wake_at,
+        searches=tuple(reserving.searches),
+        behind=reserving.behind,
+        terms=reserving.terms,
+        ends=reserving.known_ends,
         templates=templates,
         unread=tuple(unread),
         came_to=questions.budget.came_to,

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from closeknit.api.names import NOT_SEEN, ConditionReason, EndReason, PendingReason
 from closeknit.api.trainingjob_status import State
+from closeknit.cli.explain.explain_page import draw
 from closeknit.cli.explain.explanation import explanation
-from closeknit.cli.explain.sheet_of_job import draw
 from closeknit.cli.jobs.found_jobs import FoundJob
 from closeknit.cli.jobs.told_job import told_of
 from closeknit.cli.jobs.told_pod import ToldPod

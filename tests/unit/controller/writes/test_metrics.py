@@ -67,7 +67,7 @@ def test_no_label_has_a_word_of_a_tenant_or_of_a_webhook() -> None:
             told = [{"type": kind, "status": "True", **evil} for kind in ("Placed", "Degraded", f"evil-{number}")]
             set_status(store, TRAINING_JOBS, key, conditions=told)
             await asyncio.sleep(5)
-            operator.metrics.show(totals(operator.sight.cluster, BEGIN))
+            operator.metrics.show(totals(operator.watched.cluster, BEGIN))
             if number == JOBS // 2:
                 before = series_of(operator.metrics.registry)
         running.cancel()

@@ -61,9 +61,9 @@ class Site:
 
     def whole(self) -> list[str]:
         """Jobs whose templates the operator has, in all that it keeps of them."""
-        shown = self.operator.sight.reflectors[Stream.TRAINING_JOBS].objects.values()
+        shown = self.operator.watched.reflectors[Stream.TRAINING_JOBS].objects.values()
         jobs = [each for each in shown if isinstance(each, TrainingJob)]
-        assert all(is_whole(each) == is_whole(self.operator.sight.cluster.jobs[each.key]) for each in jobs)
+        assert all(is_whole(each) == is_whole(self.operator.watched.cluster.jobs[each.key]) for each in jobs)
         return sorted(each.metadata.name for each in jobs if is_whole(each))
 
     def gets(self) -> list[str]:
@@ -71,7 +71,7 @@ class Site:
         return [call.key.name for call in self.api.calls if call.verb == "get" and call.resource == TRAINING_JOBS]
 
     def weigh(self) -> None:
-        shown = self.operator.sight.reflectors[Stream.TRAINING_JOBS].objects.values()
+        shown = self.operator.watched.reflectors[Stream.TRAINING_JOBS].objects.values()
         jobs = [each for each in shown if isinstance(each, TrainingJob) and template_memory.is_waiting(each)]
         self.most = max(self.most, sum(weight_bytes(each) for each in jobs if is_whole(each)))
 
@@ -201,7 +201,7 @@ def test_a_job_that_is_kept_out_can_be_suspended_resumed_and_deleted() -> None:
         {"j1": full, "j2": full, "j3": full, "j4": "QuotaExceeded"},
         {"j1": full, "j2": full},
     ]
-    assert JobKey("team-b", "j4") not in site.operator.sight._templates._weights
+    assert JobKey("team-b", "j4") not in site.operator.watched._templates._weights
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_whatever_comes_and_goes_the_first_of_the_queue_are_kept_in_the_end(
         assert calls > 0
         await site.settle(60)
         assert len(site.gets()) == calls, "nothing is read again and again"
-        cluster = site.operator.sight.cluster
+        cluster = site.operator.watched.cluster
         beyond = template_memory.template_memory(cluster, Schedule(cluster, cluster, cluster)).beyond
         wanted = {
             job.metadata.name

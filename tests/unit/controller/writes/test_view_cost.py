@@ -56,13 +56,13 @@ def booked(views: list[str], *faults: Fault, jobs: int = 1) -> tuple[Store, Oper
 def test_a_booking_has_each_of_its_nodes_judged_once(views: list[str], jobs: int) -> None:
     _, operator = booked(views, jobs=jobs)
     assert sorted(views) == sorted(NODES)
-    assert all(view.free == () for view in operator.sight.cluster.nodes.values())
+    assert all(view.free == () for view in operator.watched.cluster.nodes.values())
 
 
 def test_what_is_shown_of_a_job_is_what_is_stored_of_it(views: list[str]) -> None:
     busy = Fault(Refuse(TooManyRequests("busy", code=429)), "put_status", TRAINING_JOBS, nth=1)
     store, operator = booked(views, busy)
-    (job,) = operator.sight.cluster.jobs.values()
+    (job,) = operator.watched.cluster.jobs.values()
     (stored,) = store.objects(TRAINING_JOBS)
     assert job.status.wire() == stored["status"]
     assert job.metadata.resource_version == stored["metadata"]["resourceVersion"]

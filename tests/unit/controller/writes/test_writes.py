@@ -11,8 +11,8 @@ import pytest
 
 from closeknit.api.names import JobKey, PendingReason
 from closeknit.cluster.store.kinds import Stream
+from closeknit.controller.in_flight import versions
 from closeknit.controller.metrics import Metrics
-from closeknit.controller.turn import versions
 from closeknit.controller.writes.resources import EVENTS, PODS, RESOURCE_CLAIMS, SERVICES, TRAINING_JOBS
 from closeknit.controller.writes.rights import OWN_ACCESS_REVIEWS
 from closeknit.controller.writes.writes import IN_FLIGHT, PODS_AHEAD, Writes

@@ -2,8 +2,8 @@
 
 from closeknit.placement.allreduce.rings import rings
 from closeknit.placement.gang.cache import Tables
-from closeknit.placement.gpusets.criteria import SetCriteria
 from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
+from closeknit.placement.gpusets.merit import SetCriteria
 from closeknit.placement.gpusets.set_facts import SetFacts
 from closeknit.placement.place import place
 from closeknit.placement.values.placement import Placement

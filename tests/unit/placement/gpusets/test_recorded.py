@@ -17,9 +17,9 @@ from closeknit.placement.allreduce.calibration import reached
 from closeknit.placement.allreduce.paths import PathType
 from closeknit.placement.allreduce.rings import rings
 from closeknit.placement.gang.prediction import predict
-from closeknit.placement.gpusets.criteria import ANY, Measure, SetCriteria
 from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
 from closeknit.placement.gpusets.masks import mask_of
+from closeknit.placement.gpusets.merit import ANY, Measure, SetCriteria
 from closeknit.placement.gpusets.set_facts import SetFacts
 from scenarios.machines import dgx1v, hgx_a100, hgx_h200
 

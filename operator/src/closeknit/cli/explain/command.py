@@ -5,8 +5,8 @@ from pathlib import Path
 
 from closeknit.cli.answers.answer import show
 from closeknit.cli.answers.form import AnswerForm
+from closeknit.cli.explain.explain_page import draw
 from closeknit.cli.explain.explanation import explanation
-from closeknit.cli.explain.sheet_of_job import draw
 from closeknit.cli.input.given import Reach
 from closeknit.cli.jobs.found_jobs import found_job
 from closeknit.cli.output.page import Page, paper

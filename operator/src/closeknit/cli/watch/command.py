@@ -11,8 +11,8 @@ from closeknit.api.text.printable import printable
 from closeknit.cli.answers.answer import written
 from closeknit.cli.answers.form import AnswerForm
 from closeknit.cli.answers.job_answers import Explanation
+from closeknit.cli.explain.explain_page import draw
 from closeknit.cli.explain.explanation import explanation
-from closeknit.cli.explain.sheet_of_job import draw
 from closeknit.cli.input.given import Reach
 from closeknit.cli.input.not_there import NotThere
 from closeknit.cli.jobs.found_jobs import FoundJob, asked_job

@@ -1,4 +1,4 @@
-"""How objects are kept: tables by their own key, and indexes by others. They are declared in store/indexes.py."""
+"""How objects are kept: tables by their own key, and indexes by others. They are declared in store/indexers.py."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Every kind of object in a Cluster: where it is, how it is read, and which tables of indexes.py keep it.
+"""Every kind of object in a Cluster: where it is, how it is read, and which tables of indexers.py keep it.
 
 A new kind is one entry; the operator's reflectors and the CLI's reader go by them.
 
@@ -73,7 +73,7 @@ from closeknit.cluster.objects.storage import (
 )
 from closeknit.cluster.persistent.table import ObjectKey, Table
 from closeknit.cluster.pods.pod import Lodger, Pod, WirePod, pod
-from closeknit.cluster.store.indexes import (
+from closeknit.cluster.store.indexers import (
     ALLOCATIONS,
     AWAITING,
     BLAMED,

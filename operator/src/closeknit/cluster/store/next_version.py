@@ -14,7 +14,7 @@ from closeknit.cluster.objects.agent_report import AgentReport, settled
 from closeknit.cluster.persistent.interning import Examples
 from closeknit.cluster.persistent.table import EMPTY, Index, ObjectKey, Table
 from closeknit.cluster.pods.pod import Pod
-from closeknit.cluster.store.indexes import (
+from closeknit.cluster.store.indexers import (
     HIDDEN_PODS,
     JOBS,
     LODGERS,

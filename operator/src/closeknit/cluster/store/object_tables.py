@@ -23,7 +23,7 @@ from closeknit.cluster.persistent.heartbeats import Heartbeats
 from closeknit.cluster.persistent.interning import Examples
 from closeknit.cluster.persistent.table import EMPTY, Index, Table
 from closeknit.cluster.pods.pod import Pod
-from closeknit.cluster.store.indexes import (
+from closeknit.cluster.store.indexers import (
     ANY_POOL,
     BOOKED_ON,
     BOOKINGS,

@@ -97,11 +97,11 @@ class Leadership(Protocol):
 class Unopposed:
     """The only process there is: nobody else is asked."""
 
-    def __init__(self, sight: Follower) -> None:
+    def __init__(self, watched: Follower) -> None:
         self.begun = asyncio.Event()
         self.epoch = 0
         self.holds = True
-        self._sight = sight
+        self._watched = watched
 
     def raise_above(self, epoch: int) -> None:
         """See `Leadership`."""
@@ -109,8 +109,8 @@ class Unopposed:
 
     async def run(self) -> None:
         """Begins as soon as everything was read."""
-        await self._sight.synced()
-        self.raise_above(self._sight.highest_epoch)
+        await self._watched.synced()
+        self.raise_above(self._watched.highest_epoch)
         self.begun.set()
         await asyncio.Event().wait()
 
@@ -136,21 +136,21 @@ class Elected:
     def __init__(
         self,
         api: Api,
-        sight: Follower,
+        watched: Follower,
         election: Election,
         on_lost: Callable[[str], None],
         clock: Callable[[], float] = boot_time,
     ) -> None:
         """`on_lost` is called at once when another one may lead, and is to end the process."""
         self.begun = asyncio.Event()
-        self._sight = sight
+        self._watched = watched
         self._on_lost = on_lost
         self._elector = Elector(
             api,
             election.namespace,
             LEASE_NAME,
             election.identity,
-            lambda: sight.highest_epoch,
+            lambda: watched.highest_epoch,
             on_lost,
             clock=clock,
         )
@@ -171,7 +171,7 @@ class Elected:
 
     async def run(self) -> None:
         """Raises LeaseLost, after `on_lost`."""
-        await self._sight.synced()
+        await self._watched.synced()
         async with asyncio.TaskGroup() as parts:
             parts.create_task(self._elector.run(), name="elector")
             parts.create_task(self._begin(), name="catching up")
@@ -189,7 +189,7 @@ class Elected:
 
     def faults(self) -> list[str]:
         """See `Leadership`."""
-        if not self._sight.is_synced or self._elector.idle_s < SILENCE_S:
+        if not self._watched.is_synced or self._elector.idle_s < SILENCE_S:
             return []
         return [f"the Lease {self._elector} was not looked at for {self._elector.idle_s:.0f} s"]
 
@@ -199,7 +199,7 @@ class Elected:
         began = loop.time()
         try:
             async with asyncio.timeout(CATCH_UP_S):
-                await self._sight.catch_up()
+                await self._watched.catch_up()
         except TimeoutError:
             words = f"what was written before cannot be read within {CATCH_UP_S:g} s"
             _log.error("does not lead", extra={"reason": words})
@@ -208,6 +208,6 @@ class Elected:
             return
         _log.info("has seen what was written before", extra={"seconds": round(loop.time() - began, 3)})
         # A job may have been booked after the epoch was chosen.
-        if (highest := self._sight.highest_epoch) >= self._elector.epoch:
+        if (highest := self._watched.highest_epoch) >= self._elector.epoch:
             self._elector.raise_above(highest)
         self.begun.set()

@@ -17,7 +17,7 @@ from closeknit.api.objects import TrainingJob
 from closeknit.api.text.nccl_version import NcclVersion
 from closeknit.api.trainingjob import PodTemplate
 from closeknit.cluster.booking.booking import Booking, BookingShare, gpu_digest
-from closeknit.cluster.booking.restarting import may_have_sidecar, refused_since
+from closeknit.cluster.booking.in_place_restarts import may_have_sidecar, refused_since
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.network.levels import GPU_CLIQUE_LABEL, Place, nvlink_domain
 from closeknit.cluster.node.cpu_share import cpu_share_milli

@@ -9,7 +9,7 @@ from closeknit.api.nodetopology import PortState
 from closeknit.api.text.opaque import short
 from closeknit.api.trainingjob import MUTABLE, RdmaPolicy
 from closeknit.cluster.booking.booking import names
-from closeknit.cluster.booking.restarting import asks_for_restarts, may_have_sidecar, refused_since
+from closeknit.cluster.booking.in_place_restarts import asks_for_restarts, may_have_sidecar, refused_since
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.node import NodeView
 from closeknit.cluster.objects.node_objects import RESTARTS_IN_PLACE

@@ -24,16 +24,16 @@ class CandidateTree:
     """Offers and areas for one kind of request; it remembers its last version."""
 
     def __init__(
-        self, sight: NodeCriteria, sets_of: Callable[[MachineKind], GpuSets], offer_of: Callable[[Terms], Offer]
+        self, criteria: NodeCriteria, sets_of: Callable[[MachineKind], GpuSets], offer_of: Callable[[Terms], Offer]
     ) -> None:
-        """`sight` is the common part of requests of this kind: nothing else of them is read."""
-        self._request = sight.alone
+        """`criteria` is the common part of requests of this kind: nothing else of them is read."""
+        self._request = criteria.alone
         self._sets_of = sets_of
         self._offer_of = offer_of
         self._offers: list[Offer] = []
         self._numbers: dict[Offer, OfferNumber] = {}
         self._groups: dict[Group, OfferNumber | None] = {}
-        self._cpu_milli = cpu_milli(sight.needs)
+        self._cpu_milli = cpu_milli(criteria.needs)
         self._covers: dict[tuple[OfferNumber, CpuCover], OfferNumber] = {}
         self._matches: dict[object, int] = {}
         self._areas: dict[int, tuple[Domain, Area | None]] = {}

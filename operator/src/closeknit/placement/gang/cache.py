@@ -22,9 +22,9 @@ from closeknit.placement.candidates.node_filter import selected
 from closeknit.placement.candidates.offer import Offer, Terms
 from closeknit.placement.gang.offer_values import OfferValues
 from closeknit.placement.gpusets.best_first import ASKED_GPUS, ASKED_NODES, FEW_STEPS, FEW_TIMES, BestFirstSets
-from closeknit.placement.gpusets.criteria import SetChoice
 from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
 from closeknit.placement.gpusets.gpu_sets import GpuSets
+from closeknit.placement.gpusets.merit import SetChoice
 from closeknit.placement.gpusets.search_cost import MACHINE_STEPS, SearchCost, listing, too_dear
 from closeknit.placement.gpusets.set_facts import SetFacts
 from closeknit.placement.gpusets.unsearched import UnsearchedSets
@@ -173,11 +173,11 @@ class Tables:
         now, emptied = forest.now, forest.empty
         if request.selects or request.avoided:
             now, emptied = self._selection(cluster, request)
-        sight, dear = request.sight, self.dear_in(forest.empty)
-        key = (empty, _selected(request), sight, dear)
+        criteria, dear = request.node_criteria, self.dear_in(forest.empty)
+        key = (empty, _selected(request), criteria, dear)
         translation = self._translations.use(key)
         if translation is None or translation.is_full:
-            translation = CandidateTree(sight, partial(self._sets_of_kind, dear), self._offer_of)
+            translation = CandidateTree(criteria, partial(self._sets_of_kind, dear), self._offer_of)
         ground = translation.ground(emptied if empty else now, len(cluster.levels))
         # The names of some sixteen nodes weigh what an area does.
         most = AREAS // (ground.root.areas + len(cluster.nodes) // 16)

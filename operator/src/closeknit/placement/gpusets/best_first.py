@@ -20,9 +20,9 @@ from closeknit.placement.allreduce import constants
 from closeknit.placement.allreduce.bandwidth import ASSUMED_SM, EVERY_NIC, NicAccess, Nics, SetBandwidth
 from closeknit.placement.allreduce.link_bounds import Direct, LinkBounds
 from closeknit.placement.allreduce.tree_bound import MANY_GPUS
-from closeknit.placement.gpusets.criteria import ANY, Measure, SetChoice, SetCriteria, Value, rank, reaches, unblocked
 from closeknit.placement.gpusets.experts import NO_EXPERTS, Experts
 from closeknit.placement.gpusets.masks import mask_of, positions_of
+from closeknit.placement.gpusets.merit import ANY, Measure, SetChoice, SetCriteria, Value, rank, reaches, unblocked
 from closeknit.placement.gpusets.set_facts import FactTable, SetFacts
 from closeknit.placement.gpusets.unsearched import UnsearchedSets
 

@@ -10,9 +10,9 @@ from operator import attrgetter
 
 from closeknit.api.nodetopology import Transport
 from closeknit.placement.allreduce.bandwidth import NicAccess, Nics, SetBandwidth
-from closeknit.placement.gpusets.criteria import ANY, Measure, SetChoice, SetCriteria, Value, rank, reaches, unblocked
 from closeknit.placement.gpusets.experts import NO_EXPERTS, Experts
 from closeknit.placement.gpusets.masks import mask_of, positions_of
+from closeknit.placement.gpusets.merit import ANY, Measure, SetChoice, SetCriteria, Value, rank, reaches, unblocked
 from closeknit.placement.gpusets.plugin_pick import MOST_GPUS
 from closeknit.placement.gpusets.set_facts import FactTable, SetFacts
 

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from closeknit.api.nodetopology import Transport
 from closeknit.placement.allreduce.bandwidth import NicAccess, Nics, SetBandwidth
-from closeknit.placement.gpusets.criteria import Measure, SetChoice, SetCriteria, Value
 from closeknit.placement.gpusets.experts import NO_EXPERTS, Experts
+from closeknit.placement.gpusets.merit import Measure, SetChoice, SetCriteria, Value
 from closeknit.placement.gpusets.set_facts import SetFacts
 
 

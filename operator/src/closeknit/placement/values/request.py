@@ -119,7 +119,7 @@ class Request:
         return len(self.node_selector) + sum(len(term.labels) + len(term.names) for term in terms)
 
     @property
-    def sight(self) -> "NodeCriteria":
+    def node_criteria(self) -> "NodeCriteria":
         """What tells which nodes it may use, and what they have for it."""
         return NodeCriteria(
             self.tolerations,

@@ -12,9 +12,9 @@ from closeknit.cluster.job_volumes import NO_VOLUMES
 from closeknit.cluster.store.difference import difference
 from closeknit.lifecycle.verdict import Hold, Keep, Wait
 from closeknit.lifecycle.writes.answers import NOTHING
-from closeknit.scheduling.memo.backfill import Backfill
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.questions import Questions
+from closeknit.scheduling.memo.reserving import Reserving
 from closeknit.scheduling.queue.entries import (
     NOT_ASKED,
     UNREAD,
@@ -43,7 +43,7 @@ class Standing:
         memory: Memory,
         now: datetime,
         questions: Questions,
-        rooms: tuple[Backfill, Preemptions],
+        rooms: tuple[Reserving, Preemptions],
         *,
         scene: Cluster,
         is_crowded: Callable[[TrainingJob], bool],
@@ -54,7 +54,7 @@ class Standing:
         self._memory = memory
         self._now = now
         self._questions = questions
-        self._backfill, self._preemptions = rooms
+        self._reserving, self._preemptions = rooms
         self._is_crowded = is_crowded
         self._last = last = questions.last
         self._scene = scene
@@ -79,7 +79,7 @@ class Standing:
         are_same, volumes_are_same, giving_way = self._are_pods_same, self._are_volumes_same, self._last.giving_way
         workloads_are_same = self._are_workloads_same
         has_freed, moved = room.freed is not self._scene, self._moved
-        backfill, refusal, known_wait = self._backfill, self._questions.refusal, self._backfill.known_wait
+        reserving, refusal, known_wait = self._reserving, self._questions.refusal, self._reserving.known_wait
         preemptions = self._preemptions
         holders, awaited, may_search = preemptions.holders, preemptions.by_victim, preemptions.may_search
         for known in self._queue:
@@ -112,10 +112,10 @@ class Standing:
                 or refusal(shape, room) is known.verdict
                 or (known.is_behind and known_wait(known, shape, room) is known.verdict)
             )
-            if backfill.is_open and known.is_refused and backfill.is_wanted(known):
+            if reserving.is_open and known.is_refused and reserving.is_wanted(known):
                 if shape is None or not (is_answered and known.scene is None and isinstance(known.verdict, Wait)):
                     return known
-                backfill.offer(known, shape, known.verdict.refusal, room.cluster)
+                reserving.offer(known, shape, known.verdict.refusal, room.cluster)
             if known.holders is not None and known.holders is not holders and may_search(known.place):
                 return known  # others hold GPUs now, who may make room for it
             if is_answered or (known.scene is not None and known.scene is room.scene and self._are_views_same):

@@ -38,7 +38,7 @@ def moved(case: Case, room: Room, walk: Walk) -> Outcome | None:
     free = room.cluster.after(tuple(gone(room.cluster, job)))
     asked = replace(request(NOBODY, job.spec, case.volumes.required), gpus=booking.gpus, avoided=away.nodes)
     found = placed(case, asked, free.without(away.devices), walk)
-    if found is None or not is_as_good(found, placement) or not walk.backfill.makes_room_for(job, found):
+    if found is None or not is_as_good(found, placement) or not walk.reserving.makes_room_for(job, found):
         return None
     told = gain(free_domains(free.with_job(job)), free_domains(free.with_job(assumed(job, found))))
     if told is None or cannot_be_made(case, found, walk.questions.shape(asked), None, room) is not None:

@@ -77,8 +77,8 @@ def _by_moves(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome:
         return outcome
     awaited = tuple(victim.awaited._replace(moves=True) for victim in made.victims)
     walk.movers.plan(len(awaited))
-    walk.backfill.withdraw(case.key)
-    walk.backfill.note(case.job, made.placement)
+    walk.reserving.withdraw(case.key)
+    walk.reserving.note(case.job, made.placement)
     held = room.cluster.with_job(assumed(case.job, made.placement, awaited))
     after = room.less(held, is_trial=walk.probation.may_be_refused(case.job, case.answers))
     words = room_words(awaited, case.key.namespace)
@@ -137,7 +137,7 @@ def _found(
             continue
         leaving = [each for victim in some for each in gone(soon, victim.job)]
         found = placed(case, asked, soon.after(tuple(leaving)).without(away.devices), walk)
-        if found is None or not walk.backfill.makes_room_for(case.job, found):
+        if found is None or not walk.reserving.makes_room_for(case.job, found):
             continue
         if _can_go_on(case, found, some, room.cluster, walk):
             return MadeRoom(tuple(sorted(some, key=lambda victim: victim.key)), found)
@@ -172,7 +172,7 @@ def _costs_gpu_s(some: Sequence[Victim]) -> float:
 def _won_gpu_s(case: Case, asked: Request, some: Sequence[Victim], walk: Walk, since: datetime) -> float:
     """What the gang would still lose by waiting. It is expected to wait as long again as it has waited, and no longer
     than until the room that is kept for it comes free; it starts once those that move have had their grace."""
-    waits, kept = walk.now - since, walk.backfill.current
+    waits, kept = walk.now - since, walk.reserving.current
     if kept is not None and kept.job == case.key and kept.at is not None and not kept.late:
         waits = min(waits, kept.at - walk.now)
     pods = (pod for victim in some for pod in walk.cluster.pods_of(victim.key))

@@ -18,7 +18,7 @@ from closeknit.lifecycle.writes.answers import taken_words
 from closeknit.placement.candidates.node_filter import meets
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
-from closeknit.scheduling.memo.backfill import Ask
+from closeknit.scheduling.memo.reserving import Ask
 from closeknit.scheduling.policy.patience import asked_again_at
 from closeknit.scheduling.policy.spares import with_spares
 from closeknit.scheduling.policy.walk import Walk
@@ -43,7 +43,7 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
     again = asked_again_at(patience, away.until)
     # Whether all that ask the same and declare the same may wait behind a reservation with one answer.
     is_shared = not (alone is not room.cluster or is_kept_whole or case.volumes.choices or walk.lemons.worst_first)
-    wait = walk.backfill.known_wait(case, shape, room) if is_shared else None
+    wait = walk.reserving.known_wait(case, shape, room) if is_shared else None
     known_outcome = None if wait is None else Outcome(wait, shape, until=again, is_settled=not away.until)
     put_off = known_outcome or _put_off(case, room, walk, shape, alone, is_trial=may_be_refused)
     if put_off is not None:
@@ -55,7 +55,7 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
             return questions.not_asked(shape)
         answer = _answer(case, room, walk, shape, alone)
     if isinstance(answer, Wait):
-        walk.backfill.offer(case, shape, answer.refusal, alone)
+        walk.reserving.offer(case, shape, answer.refusal, alone)
         if room.is_trial and (may_be_refused or job.status.pending is not None):
             # It would be told so, and otherwise a moment later: two writes with each try of another job.
             return Outcome(NOT_ASKED, shape, is_settled=False)
@@ -78,8 +78,8 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
         return Outcome(Wait(refusal), shape, until=refusal.until, is_settled=False)
     if (cannot := cannot_be_made(case, answer, shape, again, room)) is not None:
         return cannot
-    answer = walk.backfill.without_spares_there(job, with_spares(job, answer, shape.request, alone, walk))
-    walk.backfill.note(job, answer)
+    answer = walk.reserving.without_spares_there(job, with_spares(job, answer, shape.request, alone, walk))
+    walk.reserving.note(job, answer)
     booked = room.less(room.cluster.with_job(assumed(job, answer)), is_trial=may_be_refused)
     return Outcome(Book(answer), shape, is_settled=False, room=booked)
 
@@ -164,14 +164,14 @@ def _passing(
     is_shared: bool,
 ) -> Placement | Outcome:
     """What a job gets that leaves what is kept for another, or its wait."""
-    if walk.backfill.makes_room_for(case.job, answer):
+    if walk.reserving.makes_room_for(case.job, answer):
         return answer
     if not walk.questions.take_more(case.place):
         return walk.questions.not_asked(shape)
-    found = walk.backfill.passing(case.job, answer, alone, ask)
+    found = walk.reserving.passing(case.job, answer, alone, ask)
     if found is not None:
         return found
-    return Outcome(walk.backfill.wait(case, shape, room, is_shared=is_shared), shape, is_settled=is_shared)
+    return Outcome(walk.reserving.wait(case, shape, room, is_shared=is_shared), shape, is_settled=is_shared)
 
 
 def _asked_elsewhere(

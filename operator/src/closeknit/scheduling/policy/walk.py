@@ -7,10 +7,10 @@ from datetime import datetime
 from closeknit.api.names import JobKey
 from closeknit.cluster.cluster import Cluster
 from closeknit.scheduling.elastic.growth import Growth
-from closeknit.scheduling.memo.backfill import Backfill
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.questions import Questions
-from closeknit.scheduling.policy.crowd import Crowd
+from closeknit.scheduling.memo.reserving import Reserving
+from closeknit.scheduling.policy.backlog import Crowd
 from closeknit.scheduling.policy.last_nodes import LastNodes
 from closeknit.scheduling.policy.patience import Patience
 from closeknit.scheduling.policy.probation import Probation
@@ -34,7 +34,7 @@ class Walk:
     crowd: Crowd
     lemons: LastNodes
     preemptions: Preemptions
-    backfill: Backfill
+    reserving: Reserving
     growth: Growth
     movers: Movers
     beyond: Mapping[JobKey, str]

@@ -52,8 +52,8 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
         if (cannot := cannot_be_made(case, answer, walk.questions.shape(asked), None, room)) is not None:
             cannot.room, cannot.is_settled, cannot.scene = room.more(free), False, None
             return cannot
-        answer = walk.backfill.without_spares_there(job, with_spares(job, answer, asked, there, walk))
-        walk.backfill.note(job, answer)
+        answer = walk.reserving.without_spares_there(job, with_spares(job, answer, asked, there, walk))
+        walk.reserving.note(job, answer)
         return Outcome(
             Book(answer), is_settled=False, room=_after(held, answer, room, free.with_job(assumed(job, answer)))
         )
@@ -87,9 +87,9 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
 def _passing(case: Case, asked: Request, cluster: Cluster, walk: Walk) -> Placement | None:
     """Its placement in this cluster; None where it does not fit, or would take what is kept for a job before it."""
     found = placed(case, asked, cluster, walk)
-    if found is None or walk.backfill.makes_room_for(case.job, found):
+    if found is None or walk.reserving.makes_room_for(case.job, found):
         return found
-    return walk.backfill.passing(case.job, found, cluster, lambda other: placed(case, asked, other, walk))
+    return walk.reserving.passing(case.job, found, cluster, lambda other: placed(case, asked, other, walk))
 
 
 def _blips_until(held: Booking, cluster: Cluster, now: datetime) -> datetime | None:

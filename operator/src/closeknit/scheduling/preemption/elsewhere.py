@@ -26,7 +26,7 @@ def elsewhere(job: TrainingJob, held: Booking, cluster: Cluster, walk: Walk) -> 
     if found is None or stored is None:
         return None
     best = chosen(asked, found, volumes.choices, there, walk)
-    if not is_as_good(best, stored) or not walk.backfill.makes_room_for(job, best):
+    if not is_as_good(best, stored) or not walk.reserving.makes_room_for(job, best):
         return None
     if taken(job, held.attempt + 1, len(best.shares), cluster) is not None:
         return None

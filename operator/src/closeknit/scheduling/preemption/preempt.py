@@ -60,7 +60,7 @@ def preempt(case: Case, room: Room, walk: Walk) -> Outcome:
         outcome.holders = known.holders
         return outcome
     if _delays_the_first(case, made, soon, walk):  # others may do that stand on other GPUs
-        apart = replace(away, devices=walk.backfill.with_kept(away.devices))
+        apart = replace(away, devices=walk.reserving.with_kept(away.devices))
         made = made_room(case, asked, apart, soon, victims(cluster, priority, walk.now), walk)
     if made is None or _starts_sooner(case, made.victims, walk) or _delays_the_first(case, made, soon, walk):
         outcome.is_settled = False
@@ -69,8 +69,8 @@ def preempt(case: Case, room: Room, walk: Walk) -> Outcome:
         return cannot
     made = _sparing(case, asked, made, soon.without(away.devices), walk)
     awaited = tuple(victim.awaited for victim in made.victims)
-    walk.backfill.withdraw(case.key)
-    walk.backfill.note(case.job, made.placement)
+    walk.reserving.withdraw(case.key)
+    walk.reserving.note(case.job, made.placement)
     held = cluster.with_job(assumed(case.job, made.placement, awaited))
     after = room.less(held, is_trial=walk.probation.may_be_refused(case.job, case.answers))
     return Outcome(
@@ -127,7 +127,7 @@ def _has_left(case: Case, cluster: Cluster) -> bool:
 def _starts_sooner(case: Case, leaving: Sequence[Victim], walk: Walk) -> bool:
     """Whether the room that is kept for it is expected to be free before these have had their grace. It is not where
     one of those that are waited for runs longer than it declared."""
-    kept = walk.backfill.current
+    kept = walk.reserving.current
     if kept is None or kept.job != case.key or kept.at is None or kept.late:
         return False
     pods = (pod for victim in leaving for pod in walk.cluster.pods_of(victim.key))
@@ -137,6 +137,6 @@ def _starts_sooner(case: Case, leaving: Sequence[Victim], walk: Walk) -> bool:
 
 def _delays_the_first(case: Case, made: MadeRoom, soon: Cluster, walk: Walk) -> bool:
     """Whether it would take room that is kept for a job before it."""
-    if walk.backfill.makes_room_for(case.job, made.placement):
+    if walk.reserving.makes_room_for(case.job, made.placement):
         return False
-    return walk.backfill.passing(case.job, made.placement, soon, lambda _: None) is None
+    return walk.reserving.passing(case.job, made.placement, soon, lambda _: None) is None

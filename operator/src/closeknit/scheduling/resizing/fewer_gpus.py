@@ -70,8 +70,8 @@ def _with_fewer(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome
     if cannot_be_made(case, found, outcome.shape, outcome.until, room) is not None:
         outcome.is_settled = False
         return outcome
-    walk.backfill.withdraw(case.key)
-    walk.backfill.note(job, found)
+    walk.reserving.withdraw(case.key)
+    walk.reserving.note(job, found)
     booked = room.less(room.cluster.with_job(assumed(job, found)), is_trial=is_trial)
     return Outcome(Book(found), outcome.shape, is_settled=False, room=booked)
 
@@ -97,7 +97,7 @@ def _ready_at(case: Case, now: datetime) -> datetime | None:
 
 def _starts_soon(case: Case, walk: Walk) -> bool:
     """Whether all of its GPUs are expected to be free soon. A job that runs longer than it declared tells nothing."""
-    kept = walk.backfill.current
+    kept = walk.reserving.current
     if kept is None or kept.job != case.key or kept.at is None or kept.late:
         return False
     return kept.at <= walk.now + FORETOLD_SOON
@@ -109,7 +109,7 @@ def _largest(case: Case, asked: Request, there: Cluster, sizes: range, walk: Wal
     The largest that fits ends first, so that none ends before the room that is kept is needed if that one does not. A
     smaller one may still leave that room."""
     found = largest(sizes, asked, lambda gpus: placed(case, replace(asked, gpus=gpus), there, walk), there)
-    if found is None or walk.backfill.makes_room_for(case.job, found):
+    if found is None or walk.reserving.makes_room_for(case.job, found):
         return found
     return largest(sizes, asked, partial(_passing, case, asked, there, walk), there)
 
@@ -118,6 +118,6 @@ def _passing(case: Case, asked: Request, cluster: Cluster, walk: Walk, gpus: int
     """Where it would go with so many; None where it does not fit, or would delay a job before it."""
     smaller = replace(asked, gpus=gpus)
     found = placed(case, smaller, cluster, walk)
-    if found is None or walk.backfill.makes_room_for(case.job, found):
+    if found is None or walk.reserving.makes_room_for(case.job, found):
         return found
-    return walk.backfill.passing(case.job, found, cluster, lambda other: placed(case, smaller, other, walk))
+    return walk.reserving.passing(case.job, found, cluster, lambda other: placed(case, smaller, other, walk))

@@ -67,7 +67,7 @@ def grown(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if walk.now < ready:
         outcome.until = ready
         return outcome
-    walk.backfill.note(case.job, found)
+    walk.reserving.note(case.job, found)
     return Outcome(Grow(booking, found), is_settled=False, room=room.less(room.cluster.with_job(both)))
 
 
@@ -101,7 +101,7 @@ def _larger(case: Case, booking: Booking, room: Room, walk: Walk) -> Placement |
         lambda gpus: placed(case, replace(asked, gpus=gpus), cluster, walk),
         cluster,
     )
-    if found is None or not walk.backfill.makes_room_for(job, found):
+    if found is None or not walk.reserving.makes_room_for(job, found):
         return None
     if too_large(job, found, cluster) is not None or too_many(job, found, case.volumes) is not None:
         return None

@@ -36,7 +36,7 @@ UNHURRIED_S = 1.0
 _log = logging.getLogger(__name__)
 
 
-class Sight:
+class WatchedCluster:
     """Keeps up with the API server in `run`; `on_change` is called after every batch of changes, and must be quick: at
     once, or after UNHURRIED_S where all of them are of the Pods and claims of jobs that are assumed.
 

@@ -1,5 +1,5 @@
-"""The ear for signs of progress: it asks NCCL's RAS beside the sidecar's loop, which waits for nobody, and looks at the
-file that the trainer may touch.
+"""Signs of progress, and of a hang: what NCCL's RAS says, asked beside the sidecar's loop, and when the trainer last
+touched its file.
 """
 
 import os
@@ -17,7 +17,7 @@ _ANSWERS_WITHIN_S = 1.0  # it takes a millisecond (measured)
 _TOLD_RANKS = 8
 
 
-class Ears:
+class ProgressSigns:
     """What RAS has told in one run. `listen` begins to ask; it needs NCCL in this Pod, and says nothing without."""
 
     def __init__(self, behind_for_s: float = BEHIND_FOR_S, ask: Callable[[float], RasAnswer] = asked) -> None:

@@ -9,7 +9,7 @@ import pytest
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.objects.silence import NODE_LEASES, POLL_S, Quiet
 from closeknit.cluster.store.kinds import from_document
-from closeknit.controller.sight import UNHURRIED_S, Sight
+from closeknit.controller.watched_cluster import UNHURRIED_S, WatchedCluster
 from closeknit.controller.worker import InlineWorker
 from closeknit.kube.api import Key, Resource
 from closeknit.kube.errors import Forbidden
@@ -36,12 +36,12 @@ def wakings(workers: int, *others: dict[str, Any], is_assumed: bool) -> list[flo
 
     async def story() -> None:
         time = asyncio.get_running_loop().time
-        sight = Sight(MortalApi(store), lambda: woken.append(time()))
-        running = asyncio.create_task(sight.run())
-        await sight.synced()
+        watched = WatchedCluster(MortalApi(store), lambda: woken.append(time()))
+        running = asyncio.create_task(watched.run())
+        await watched.synced()
         await asyncio.sleep(1)
         if is_assumed:
-            sight.assume(job)
+            watched.assume(job)
         woken.clear()
         began = time()
         for manifest in (*own, *others):
@@ -113,7 +113,7 @@ def test_a_kind_of_machine_is_worked_out_before_anything_else_changes() -> None:
         running = asyncio.create_task(operator.run())
         await asyncio.sleep(5)
         assert operator.loop.cycles == 1
-        assert not operator.sight.has_new_machine
+        assert not operator.watched.has_new_machine
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
@@ -137,9 +137,9 @@ def test_which_kubelets_are_silent_is_taken_from_lists_of_leases() -> None:
             nonlocal woken
             woken += 1
 
-        sight = Sight(MortalApi(store), wake)
-        running = asyncio.create_task(sight.run())
-        await sight.synced()
+        watched = WatchedCluster(MortalApi(store), wake)
+        running = asyncio.create_task(watched.run())
+        await watched.synced()
         await asyncio.sleep(1)
         woken = 0
         for second in range(60):
@@ -147,7 +147,7 @@ def test_which_kubelets_are_silent_is_taken_from_lists_of_leases() -> None:
                 lease = store.get(LEASES, Key(NODE_LEASES, name))
                 store.update(LEASES, Key(NODE_LEASES, name), lease | {"spec": {"renewTime": str(second)}})
             await asyncio.sleep(1)
-            cluster = await sight.look(InlineWorker(), BEGIN)
+            cluster = await watched.look(InlineWorker(), BEGIN)
             silence = cluster.nodes["gpu-2"].silence
             quiet = None if silence is None else silence.quiet
             if not seen or seen[-1][1] is not quiet:
@@ -176,9 +176,9 @@ def test_without_the_right_to_list_leases_it_sees_all_the_same(caplog: pytest.Lo
     add(store, plugin_node("gpu-1")[0])
 
     async def story() -> None:
-        sight = Sight(_Forbidding(store), lambda: None)
-        running = asyncio.create_task(sight.run())
-        await sight.synced()
+        watched = WatchedCluster(_Forbidding(store), lambda: None)
+        running = asyncio.create_task(watched.run())
+        await watched.synced()
         await asyncio.sleep(60)
         assert not running.done()
         running.cancel()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from closeknit.api.names import TRAINING_JOB, JobKey
 from closeknit.cluster.store.kinds import Stream
-from closeknit.controller.sight import Sight
+from closeknit.controller.watched_cluster import WatchedCluster
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.writes.results import Created, Deleted, Exists, Result, StatusStored, Stopped
 
@@ -13,7 +13,7 @@ DELETION_SEEN_S = 5.0  # a deletion that is not seen by then is asked for again
 
 
 @dataclass(slots=True)
-class Turn:
+class InFlight:
     """One job's place in the queue while that is so."""
 
     is_kept: bool = True
@@ -26,17 +26,19 @@ class Turn:
     deleted_until: float = 0.0
     not_before: float = 0.0
 
-    def is_over(self, job: JobKey, sight: Sight, time: float) -> bool:
+    def is_over(self, job: JobKey, watched: WatchedCluster, time: float) -> bool:
         """Whether the job can be decided on again."""
         if self.is_writing or time < self.not_before:
             return False
-        if not all(sight.has_seen(source, version) for source, version in self.versions.items()):
+        if not all(watched.has_seen(source, version) for source, version in self.versions.items()):
             return False
-        return time >= self.deleted_until or not any(sight.is_there(job, name, uid) for name, uid in self.deleted)
+        return time >= self.deleted_until or not any(watched.is_there(job, name, uid) for name, uid in self.deleted)
 
-    def is_status_seen(self, sight: Sight) -> bool:
+    def is_status_seen(self, watched: WatchedCluster) -> bool:
         """Whether what is shown of the job is what was written, or newer."""
-        return not self.is_writing and sight.has_seen(Stream.TRAINING_JOBS, self.versions.get(Stream.TRAINING_JOBS, ""))
+        return not self.is_writing and watched.has_seen(
+            Stream.TRAINING_JOBS, self.versions.get(Stream.TRAINING_JOBS, "")
+        )
 
 
 def versions(results: Iterable[Result]) -> dict[Stream, str]:

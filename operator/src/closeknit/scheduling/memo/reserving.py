@@ -42,7 +42,7 @@ Ask = Callable[[Cluster], Placement | None]
 """Where a job would go in this cluster; None where it does not fit."""
 
 
-class Backfill:
+class Reserving:
     """The reservation of one walk, and what is known of who waits behind it."""
 
     def __init__(
