@@ -1,6 +1,6 @@
 """What must hold at every step, whatever goes wrong. It knows a booking and a Pod by what is stored alone."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -78,6 +78,8 @@ class Invariants:
         """`is_heard_bound` tells whether the operator has been told that a Pod is bound."""
         self.broken: list[str] = []
         self._is_heard_bound = is_heard_bound
+        self._booked_before: dict[str, set[str]] = {}
+        """By Pod whose job is gone: jobs that were given its node before the operator heard that it is bound."""
         self._server = server
         self._training = training
         self._note = note
@@ -190,9 +192,7 @@ class Invariants:
                     if share["binding"] != "BestEffort":
                         yield from _shared(exact, uid, [f"GPU-{node}-{gpu}" for gpu in share["gpus"]])
         for pod in self._live_on(node):
-            if not self._is_heard_bound(pod) and self._job(owner(pod)) is None:
-                # The garbage collector deletes it any moment, and nobody else may: it has not got them yet, or the
-                # operator cannot know. Until it is gone neither scheduler nor kubelet gives them to anybody else.
+            if self._job(owner(pod)) is None and self._is_unheard(pod, counts):
                 continue
             gpus = planned_gpus(pod)
             counts[owner(pod)] = max(counts.get(owner(pod), 0), len(gpus))
@@ -201,6 +201,16 @@ class Invariants:
         there = int(stored["metadata"]["labels"]["test/gpus"])
         if sum(counts.values()) > there:
             yield f"{sum(counts.values())} of {there} GPUs of {node} are given away"
+
+    def _is_unheard(self, pod: JsonObject, holders: Collection[str]) -> bool:
+        """Whether the operator could not know that a Pod whose job is gone holds its node's GPUs when it gave them to
+        these jobs, by uid. The garbage collector deletes it any moment, and nobody else may. Until it is gone neither
+        scheduler nor kubelet gives them to anybody else."""
+        before = self._booked_before.setdefault(pod["metadata"]["uid"], set())
+        if not self._is_heard_bound(pod):
+            before.update(holders)
+            return True
+        return not before.isdisjoint(holders)
 
     def _makers(self) -> set[str]:
         """uids of the jobs that make room for others."""

@@ -116,6 +116,9 @@ def _free(world: World, cpu: int) -> tuple[int, int]:
     for claim in world.server.view(RESOURCE_CLAIMS).values():
         for pool, _ in allocated(claim):
             used[pool] += 1
+    for job in world.server.view(TRAINING_JOBS).values():
+        for spare in job["status"]["placement"].get("spares") or () if shares(job) else ():
+            used[spare["name"]] += len(spare["gpus"])
     free = certain = 0
     for key, node in world.server.view(NODES).items():
         ready = any(each["type"] == "Ready" and each["status"] == "True" for each in node["status"]["conditions"])

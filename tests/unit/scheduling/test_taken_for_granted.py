@@ -1,6 +1,8 @@
 """What a decision takes for granted before it is stored: nothing that a job gives up, and every job that it changes."""
 
-from closeknit.cluster.booking.booking import booking, spares, until_stored
+from dataclasses import replace
+
+from closeknit.cluster.booking.booking import booking, spares, until_stored, with_shares
 from closeknit.scheduling.queue.entries import Schedule, stands_back
 from scenarios.manifests import booked, training_job
 from scenarios.story import Story, plugin_node
@@ -28,6 +30,20 @@ def test_what_a_job_gives_up_stays_its_own_until_that_is_stored() -> None:
     same = stored.status.placement
     assert same is not None
     assert until_stored(same, held) is same
+
+
+def test_what_a_job_marks_as_lost_stays_its_own_until_that_is_stored() -> None:
+    """It gives back what it held until another took its place: nobody gets that before others can read it."""
+    node = training_job("train", spec={"gpus": 4}, placement=booked(("gpu-1", range(4))), attempt=1)
+    story = Story(*plugin_node("gpu-1"), node)
+    (stored,) = story.cluster.jobs.values()
+    held, placement = booking(stored), stored.status.placement
+    assert held is not None
+    assert placement is not None
+    both = until_stored(with_shares(placement, [replace(share, lost=True) for share in held.shares]), held)
+    assert [(share.node, share.gpus) for share in spares(both)] == [("gpu-1", (0, 1, 2, 3))]
+    meant = stored.model_copy(update={"status": stored.status.model_copy(update={"placement": both})})
+    assert story.cluster.with_job(meant).nodes["gpu-1"].free == (4, 5, 6, 7)
 
 
 def test_a_written_status_of_any_number_leaves_the_queue_as_it_is() -> None:

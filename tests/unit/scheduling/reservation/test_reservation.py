@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from closeknit.api.trainingjob_status import Pending
+from closeknit.cluster.objects.quota import Quota
 from closeknit.lifecycle.status.conditions import timestamp
 from scenarios.manifests import priority_class, training_job
 from scenarios.story import Story, dra_node, plugin_node
@@ -246,3 +247,24 @@ def test_jobs_of_other_namespaces_are_counted_and_not_named() -> None:
     submit(story, "both", **BOTH)
     assert "then 1 job will have ended as declared" in pending(story, "both").message
     assert "secret" not in pending(story, "both").message
+
+
+def test_who_has_a_reservation_keeps_it_while_a_quota_refuses_another_of_its_namespace_again_and_again() -> None:
+    """Each try takes room, or ends somebody, for a moment: what is said of the others does not come and go with it."""
+    story = Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"), priority_class("high", 1000))
+    submit(story, "runs", gpus=8, expectedDuration="3h")
+    story.run_all()
+    submit(story, "both", **BOTH)
+    limit = {"requests.nvidia.com/gpu": "8"}
+    story.quotas = [Quota("gpus", hard=limit, used=limit)]
+    submit(story, "urgent", **BOTH, priorityClassName="high")
+    for _ in range(8):
+        story.pass_time(15)
+        story.settle()
+    told = pending(story, "both")
+    assert told.estimated_start is not None
+    for _ in range(60):
+        story.pass_time(15)
+        story.settle()
+        assert pending(story, "urgent").reason == "QuotaExceeded"
+        assert pending(story, "both") == told

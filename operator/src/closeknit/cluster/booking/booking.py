@@ -344,7 +344,7 @@ def encoded_spares(shares: Sequence[BookingShare]) -> list[NodeAssignment] | Non
 def until_stored(meant: PlacementStatus, held: Booking) -> PlacementStatus:
     """The placement that a job is to have; what it gives up for that is still its own, among the spares, until the
     change is stored: the write may be refused."""
-    kept = {(share.node, share.gpus) for share in (*decoded(meant), *spares(meant))}
+    kept = {(share.node, share.gpus) for share in (*decoded(meant), *spares(meant)) if not share.lost}
     had = [
         replace(share, replacement=0)
         for share in (*held.shares, *held.spares)

@@ -471,7 +471,9 @@ def judged_end(
     unseen = [timestamp(at)] * min(runs - 1, MAX_RESTARTS)
     charged = status.model_copy(update={"charges": [*map(timestamp, before), *unseen]})
     judged = judge(EndOfRun(row, exit_code, length), policy, charged, now)
-    if isinstance(judged, StartsAgain) and judged.charged:
+    if isinstance(judged, Fails) and unseen:
+        facts = replace(facts, charges=tuple(charges(policy, charged, now)))
+    elif isinstance(judged, StartsAgain) and judged.charged:
         facts = replace(facts, charges=(*charges(policy, charged, now), at)[-MAX_RESTARTS:])
     told = f"{_cut(message, NOTE_MAX_LENGTH - len(judged.words) - 2)}; {judged.words}" if judged.words else message
     return judged, told, facts

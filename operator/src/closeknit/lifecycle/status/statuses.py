@@ -516,6 +516,7 @@ def finished(
         patient_until=None,
         queued_since=None,
         **_ended(job, now, reason, message, charged=charged, facts=facts),
+        **({} if facts.charges is None else {"charges": [timestamp(each) for each in facts.charges]}),
     )
 
 

@@ -87,20 +87,31 @@ class Reserving:
             and waits_for_room(known.verdict.refusal)
         )
 
-    def offer(self, case: Case, shape: RequestShape, refusal: Refusal, alone: Cluster) -> None:
-        """Reserves room for a job that does not fit into `alone`, the room without its own Pods, if it is the first."""
-        if not self.is_open or not waits_for_room(refusal) or self._may_be_refused(case.job, case.answers):
+    def offer(
+        self, case: Case, shape: RequestShape, refusal: Refusal, alone: Cluster, *, is_trial: bool = False
+    ) -> None:
+        """Reserves room for a job that does not fit into `alone`, the room without its own Pods, if it is the first.
+        `is_trial`: whether what is taken there is likely to be free again in a moment; what was found last stands."""
+        if not self.is_open or not waits_for_room(refusal) or not self._may_be_kept_for(case):
             return
         ends, aged = self._ends(alone), aged_at(case.job)
         moments = [end.soonest for end in ends] + [at for at in [aged] if at is not None and at > self._now]
         self.wake_at = min([*moments, *filter(None, [self.wake_at])], default=None)
         ends = ends_that_count(case.job, alone, ends, self.terms, self._now)
-        search = self._search(shape, alone, ends, is_aged=aged is not None and aged <= self._now)
+        is_aged = aged is not None and aged <= self._now
+        search = (self._last_search(shape) if is_trial else None) or self._search(shape, alone, ends, is_aged=is_aged)
         self.searches.append(search)
         self.is_open = search.found is None and len(self.searches) < TRIED
         if search.found is not None:
-            kept = self._known(reservation_of(case.job, alone, ends, search.found))
+            kept = self._known(reservation_of(case.job, search.cluster, search.ends, search.found))
             self._keep(ReservedRoom(kept, shape.request, search.found.cluster))
+
+    def _may_be_kept_for(self, case: Case) -> bool:
+        """Whether the API server would likely take the job. Who has a reservation keeps it while only others of its
+        namespace are refused: they are tried again and again, and its own message would come and go with that."""
+        pending = case.job.status.pending
+        is_kept_for = pending is not None and pending.reserved_since is not None and case.answers.rejection is None
+        return is_kept_for or not self._may_be_refused(case.job, case.answers)
 
     def _ends(self, alone: Cluster) -> tuple[ExpectedEnd, ...]:
         """Of the jobs in this cluster; those of one walk ask in much the same."""
@@ -221,6 +232,10 @@ class Reserving:
         asked = replace(shape.request, patient_level=None)
         found = earliest_fit(alone, asked, order, self._tables) if order else None
         return RoomSearch(alone, shape, ends, is_aged, found, self._now)
+
+    def _last_search(self, shape: RequestShape) -> RoomSearch | None:
+        """That of the last decision; None without one."""
+        return next((each for each in self._last.searches if each.shape is shape), None)
 
     def _is_vain(self, known: RoomSearch, nodes: int) -> bool:
         """Whether a search on so many nodes that found nothing a moment ago is not made again."""

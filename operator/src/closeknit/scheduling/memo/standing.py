@@ -115,7 +115,7 @@ class Standing:
             if reserving.is_open and known.is_refused and reserving.is_wanted(known):
                 if shape is None or not (is_answered and known.scene is None and isinstance(known.verdict, Wait)):
                     return known
-                reserving.offer(known, shape, known.verdict.refusal, room.cluster)
+                reserving.offer(known, shape, known.verdict.refusal, room.cluster, is_trial=room.is_trial)
             if known.holders is not None and known.holders is not holders and may_search(known.place):
                 return known  # others hold GPUs now, who may make room for it
             if is_answered or (known.scene is not None and known.scene is room.scene and self._are_views_same):

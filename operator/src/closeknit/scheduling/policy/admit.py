@@ -55,7 +55,7 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
             return questions.not_asked(shape)
         answer = _answer(case, room, walk, shape, alone)
     if isinstance(answer, Wait):
-        walk.reserving.offer(case, shape, answer.refusal, alone)
+        walk.reserving.offer(case, shape, answer.refusal, alone, is_trial=room.is_trial)
         if room.is_trial and (may_be_refused or job.status.pending is not None):
             # It would be told so, and otherwise a moment later: two writes with each try of another job.
             return Outcome(NOT_ASKED, shape, is_settled=False)
