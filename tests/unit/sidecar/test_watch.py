@@ -24,6 +24,7 @@ from closeknit.sidecar.gang.settings import RESET_CODE
 from harness.install import free_port
 
 ROOT = Path(__file__).parents[3]
+PATIENCE_S = 120  # a moment where nobody else uses the machine
 PROGRAM = """
 import os
 import sys
@@ -92,7 +93,7 @@ class Pod:
 
     def is_reset(self) -> None:
         """Waits until its watch has ended with the code for it, and ends the rest as a kubelet does."""
-        assert self.watch is not None and self.watch.wait(30) == RESET_CODE
+        assert self.watch is not None and self.watch.wait(PATIENCE_S) == RESET_CODE
         self.kill()
 
     def kill(self) -> None:
@@ -107,7 +108,7 @@ class Pod:
         assert self.watch is not None
         began = time.monotonic()
         self.watch.terminate()
-        code = self.watch.wait(30)
+        code = self.watch.wait(PATIENCE_S)
         assert time.monotonic() - began < 2
         return code
 
@@ -258,7 +259,7 @@ def test_a_watch_that_is_started_again_alone_resets_nobody(gang: list[Pod]) -> N
 def test_a_watch_ends_with_its_trainer(gang: list[Pod]) -> None:
     """Else its Pod would never be over."""
     gang[1].trainer_ends(0)
-    assert gang[1].watch is not None and gang[1].watch.wait(30) == 0
+    assert gang[1].watch is not None and gang[1].watch.wait(PATIENCE_S) == 0
 
 
 @pytest.mark.parametrize(
@@ -291,7 +292,7 @@ def test_a_pod_that_fails_once_another_is_over_does_not_wait_for_it(gang: list[P
     """Node rank 0, too, which others would wait for."""
     gang[who].trainer_ends(0)
     over = gang[who].watch
-    assert over is not None and over.wait(30) == 0
+    assert over is not None and over.wait(PATIENCE_S) == 0
     gang[2].trainer_ends(7)
     time.sleep(0.5)
     gang[2].kill()  # by its kubelet
@@ -611,12 +612,12 @@ def test_a_gang_that_hangs_beside_a_pod_that_is_over_ends_in_these_pods(tmp_path
         is_whole(gang)
         gang[1].trainer_ends(0)
         over = gang[1].watch
-        assert over is not None and over.wait(30) == 0
+        assert over is not None and over.wait(PATIENCE_S) == 0
         (gang[0].folder / "progress").touch()
         gang[0].is_reset()
         gang[0].start()
         barrier = gang[0].barrier
-        assert barrier is not None and barrier.wait(30) == 1
+        assert barrier is not None and barrier.wait(PATIENCE_S) == 1
     finally:
         for pod in gang:
             pod.kill()

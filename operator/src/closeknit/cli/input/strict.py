@@ -29,6 +29,7 @@ EXAMPLES: Mapping[str, str] = {
     MIG_PROFILE: "1g.18gb",
     r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$": "0000:18:00.0",
     r"^[0-9]+\.[0-9]+$": "9.0",
+    r"^[0-9]{1,3}[.][0-9]{1,3}[.][0-9]{1,3}$": "2.32.3",
     "^(True|False|Unknown)$": "True or False or Unknown",
     "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$": "rack",
     rf"^{_NAME}/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$": "example.com/rdma_nics",
