@@ -158,7 +158,16 @@ def test_no_answer_is_an_error(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "null", "[" * 100_000, '{"communicators": [{"hash": 1}]}', "{" + '"a":' * 9]
+    "text",
+    [
+        "",
+        "[]",
+        "null",
+        "[" * 100_000,
+        '{"communicators": [{"hash": 1}]}',
+        '{"communicators": [{"hash": "a", "size": 1e999, "ranks": []}]}',
+        "{" + '"a":' * 9,
+    ],
 )
 def test_broken_answers_are_none(text: str) -> None:
     assert parsed(text) is None

@@ -16,6 +16,7 @@ _NAMES = r"^[-.a-z0-9]*:[-.a-z0-9]*(,[-.a-z0-9]*)*$"
 _RUNS = r"^[0-9]{1,18}([*][0-9]{1,5})?(,[0-9]{1,18}([*][0-9]{1,5})?)*$"
 MAX_REPLACED = 64  # places of an attempt whose Pod was replaced; the names of further ones would not fit a variable
 MAX_REPLACEMENTS = 999  # of one place
+MAX_WARNINGS = 64  # about the settings of one job
 MAX_AWAITED = 512  # jobs that make room for one: at some 200 bytes each, a fifteenth of what an object holds
 _VERSION = r"^[0-9]{1,3}[.][0-9]{1,3}[.][0-9]{1,3}$"
 _RANGES = r"^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$"
@@ -332,7 +333,7 @@ class EnvironmentStatus(Wire):
 
     skipped: Annotated[list[Label], Field(max_length=256)] = []
     """Variables of ours that the user's own value kept out."""
-    warnings: Annotated[list[Message], Field(max_length=64)] = []
+    warnings: Annotated[list[Message], Field(max_length=MAX_WARNINGS)] = []
     """Settings of the user's own that make training slow, wrong or impossible, or that do nothing, each with why and
     what to do."""
     nccl_version: Annotated[str, StringConstraints(max_length=11, pattern=_VERSION)] | None = None

@@ -70,7 +70,7 @@ def parsed(text: str) -> RasAnswer | None:
             document = json.loads(each)
             report = tuple(_communicator(entry) for entry in document["communicators"])
             return RasAnswer(report, _version(document.get("nccl_version")))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             continue
     found = _IN_WORDS.search(text[:_HEAD])
     return None if found is None else RasAnswer((), found[1], is_in_words=True)

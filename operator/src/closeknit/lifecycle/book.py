@@ -7,7 +7,7 @@ from datetime import timedelta
 from closeknit.api.names import INDEX_LABEL, EventAction, EventReason, JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.api.text.opaque import short
-from closeknit.api.trainingjob_status import EnvironmentStatus, PlacementStatus, TrainingJobStatus
+from closeknit.api.trainingjob_status import MAX_WARNINGS, EnvironmentStatus, PlacementStatus, TrainingJobStatus
 from closeknit.cluster.booking.booking import (
     AwaitedAttempt,
     Booking,
@@ -337,12 +337,14 @@ def _rounded(bandwidth_gb_s: float | None) -> float | None:
 
 def environment_status(found: Environment) -> EnvironmentStatus | None:
     """The effect of the user's settings, and the version of NCCL by which it is told; None without any."""
-    warnings, version = found.warnings, found.gang.nccl_version
+    warnings, version = [str(each) for each in found.warnings], found.gang.nccl_version
+    if len(warnings) > MAX_WARNINGS:
+        warnings[MAX_WARNINGS - 1 :] = [f"and {len(warnings) - MAX_WARNINGS + 1} more"]
     if not (found.skipped or warnings or version):
         return None
     return EnvironmentStatus(
         skipped=list(found.skipped),
-        warnings=[stated(str(each)) for each in warnings],
+        warnings=[stated(each) for each in warnings],
         nccl_version=None if version is None else str(version),
     )
 

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from closeknit.api.text.nccl_version import ALL, NcclVersion
+from closeknit.api.trainingjob_status import MAX_WARNINGS
 from closeknit.launch.environment.environment import Environment, environment
 from closeknit.launch.environment.nccl import left_alone
 from closeknit.launch.environment.nccl_versions import READ_BY, read_by
-from closeknit.launch.environment.user_overrides import depends_on_nccl
+from closeknit.launch.environment.user_overrides import _RESERVED, depends_on_nccl
+from closeknit.lifecycle.book import environment_status
 from unit.launch.environment.test_environment import RDMA, gang
+from unit.launch.environment.test_user_overrides import HARMFUL
 
 NETWORK_PAGE = Path(__file__).parents[4] / "docs" / "network.md"
 
@@ -156,3 +159,13 @@ def test_the_page_has_the_same_versions_as_the_table() -> None:
             assert bound == NcclVersion.parse(told[2]), name
             seen += 1
     assert seen >= 12
+
+
+def test_a_template_with_every_variable_is_told_as_much_as_a_status_holds() -> None:
+    values = {**dict.fromkeys(_RESERVED, "9"), **dict.fromkeys(READ_BY, "1"), **dict(HARMFUL)}
+    every = [{"name": name, "value": value} for name, value in values.items()]
+    of = replace(gang(8, 8, trainer={"env": every}, **RDMA), nccl_version=NcclVersion(2, 17, 1))
+    told = environment_status(environment(of, 0))
+    assert told is not None
+    assert len(told.warnings) == MAX_WARNINGS
+    assert re.fullmatch(r"and [0-9]+ more", str(told.warnings[-1]))

@@ -296,3 +296,13 @@ def test_a_pod_that_only_looks_like_one_holds_what_it_asks_for(change: dict[str,
 
     assert isinstance(from_document(manifest()), Placeholder)
     assert isinstance(from_document(manifest(**change)), Pod)
+
+
+def test_jobs_that_no_node_would_help_keep_nobody_from_asking() -> None:
+    hopeless = [
+        training_job(f"aa-{number}", spec={"gpus": 16, "gpu": {"products": ["NVIDIA-B300"]}})
+        for number in range(3 * MOST_REQUESTS)
+    ]
+    story = waiting(*hopeless)
+    story.ask(POLICY)
+    assert len(placeholders(story)) == 2

@@ -30,6 +30,7 @@ from closeknit.placement.values.sentences import count
 # A job that starts within seconds needs no node, and GPUs that come free do so all the time.
 ASKED_AFTER = timedelta(seconds=30)
 MOST_REQUESTS = 4  # of all jobs together: an autoscaler works at few at a time, and every one costs it a simulation
+MOST_SEARCHES = 64  # of one look: each is a question to placement on an empty cluster, some milliseconds
 MOST_PLACEHOLDERS = 256  # Pods of one job, so of MOST_REQUESTS jobs 1,024: the scheduler tries each again and again
 NEVER = "Never"
 _FOR_NODES = frozenset(
@@ -106,17 +107,18 @@ def capacity_news(cluster: Cluster, tables: Tables, policy: CapacityPolicy, now:
     _read_requests(cluster, policy, now, asked)
     _read_placeholders(cluster, policy, now, refusals, asked)
     missing: list[CapacityAsk] = []
-    left = MOST_REQUESTS - asked.kept
+    left, searches = MOST_REQUESTS - asked.kept, MOST_SEARCHES
     for job in _in_order(cluster, policy, now):
-        if left <= 0:
+        if left <= 0 or searches <= 0:
             break
         uid = job.metadata.uid or ""
         if uid in asked.jobs or job.key in refusals:
             continue
-        left -= 1  # also for one that no node would help: each costs a search
+        searches -= 1
         shape = gang_shape(job, cluster, policy.node_groups, tables)
-        if shape is None:
+        if shape is None:  # no node that is known would help it: those behind it ask meanwhile
             continue
+        left -= 1
         if class_of(job, policy) != PLACEHOLDER_PODS:
             missing.append(provisioning_ask(job, shape, class_of(job, policy)))
         elif shape.pods > MOST_PLACEHOLDERS:

@@ -91,7 +91,7 @@ class Reserving:
         self, case: Case, shape: RequestShape, refusal: Refusal, alone: Cluster, *, is_trial: bool = False
     ) -> None:
         """Reserves room for a job that does not fit into `alone`, the room without its own Pods, if it is the first.
-        `is_trial`: whether what is taken there is likely to be free again in a moment; what was found last stands."""
+        `is_trial`: whether what is taken there is likely to be free again in a moment."""
         if not self.is_open or not waits_for_room(refusal) or not self._may_be_kept_for(case):
             return
         ends, aged = self._ends(alone), aged_at(case.job)
@@ -99,7 +99,8 @@ class Reserving:
         self.wake_at = min([*moments, *filter(None, [self.wake_at])], default=None)
         ends = ends_that_count(case.job, alone, ends, self.terms, self._now)
         is_aged = aged is not None and aged <= self._now
-        search = (self._last_search(shape) if is_trial else None) or self._search(shape, alone, ends, is_aged=is_aged)
+        search = self._search(shape, alone, ends, is_aged=is_aged)
+        search = self._while_on_trial(search, case.job, alone) if is_trial else search
         self.searches.append(search)
         self.is_open = search.found is None and len(self.searches) < TRIED
         if search.found is not None:
@@ -233,9 +234,18 @@ class Reserving:
         found = earliest_fit(alone, asked, order, self._tables) if order else None
         return RoomSearch(alone, shape, ends, is_aged, found, self._now)
 
-    def _last_search(self, shape: RequestShape) -> RoomSearch | None:
-        """That of the last decision; None without one."""
-        return next((each for each in self._last.searches if each.shape is shape), None)
+    def _while_on_trial(self, found: RoomSearch, job: TrainingJob, alone: Cluster) -> RoomSearch:
+        """The room that was found last, where it is fit and comes no later than what is found beside a trial: else what
+        is told would come and go with each try."""
+        last = next((each for each in self._last.searches if each.shape is found.shape), None)
+        if last is None or last.found is None or last.is_aged != found.is_aged:
+            return found
+        views = [alone.nodes.get(share.node) for share in last.found.placement.shares]
+        if any(view is None or view.exclusion is not None for view in views):
+            return found
+        if not all(ended in alone.jobs for ended in last.found.ended):
+            return found
+        return last if _starts_at(job, last) <= _starts_at(job, found) else found
 
     def _is_vain(self, known: RoomSearch, nodes: int) -> bool:
         """Whether a search on so many nodes that found nothing a moment ago is not made again."""
@@ -254,3 +264,9 @@ class Reserving:
 def _behind_key(case: Case, shape: RequestShape) -> BehindKey:
     spec = case.job.spec
     return shape, case.key.namespace, spec.expected_duration, spec.active_deadline_seconds
+
+
+def _starts_at(job: TrainingJob, search: RoomSearch) -> datetime:
+    """When a job starts by a search; the end of time where nothing says so."""
+    found = None if search.found is None else reservation_of(job, search.cluster, search.ends, search.found)
+    return datetime.max.replace(tzinfo=UTC) if found is None or found.at is None else found.at
