@@ -58,3 +58,14 @@ def jobs(stand: Stand) -> Iterator[Jobs]:
         jobs = Jobs(stand.cluster, free_port(), stand=stand)
         jobs.pid = start_operator(stand.cluster, jobs.port, f"--sidecar-image={AGENT_IMAGE}")
         yield jobs
+
+
+@pytest.fixture
+def no_reports(jobs: Jobs) -> Iterator[None]:
+    """No file that ranks leave or wait for when a test begins, and no job `train` when it ends."""
+    for node in jobs.stand.nodes:
+        for file in node.reports.glob("*"):
+            file.unlink()
+    yield
+    jobs.delete("trainingjob", "train")
+    jobs.wait_for_nothing()

@@ -10,7 +10,7 @@ import pytest
 
 from node.jobs import Jobs
 
-pytestmark = pytest.mark.nodes
+pytestmark = [pytest.mark.nodes, pytest.mark.usefixtures("no_reports")]
 
 PODS = ("00000", "00001")
 # It counts aloud, and ends as it is told.
@@ -30,16 +30,6 @@ while :; do
   sleep 0.1
 done
 """
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left(jobs: Jobs) -> Iterator[None]:
-    for node in jobs.stand.nodes:
-        for file in node.reports.glob("*"):
-            file.unlink()
-    yield
-    jobs.delete("trainingjob", "train")
-    jobs.wait_for_nothing()
 
 
 def command(jobs: Jobs, *arguments: str) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from node.jobs import Jobs
 
-pytestmark = pytest.mark.nodes
+pytestmark = [pytest.mark.nodes, pytest.mark.usefixtures("no_reports")]
 
 RANKS = 4
 # What each rank does: it meets the others, and trains until one of them is told how to end.
@@ -57,16 +57,6 @@ done
 def claims(jobs: Jobs) -> Iterator[None]:
     with jobs.stand.claims():
         yield
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left(jobs: Jobs) -> Iterator[None]:
-    for node in jobs.stand.nodes:
-        for file in node.reports.glob("*"):
-            file.unlink()
-    yield
-    jobs.delete("trainingjob", "train")
-    jobs.wait_for_nothing()
 
 
 def moments(jobs: Jobs, name: str) -> list[float]:

@@ -9,7 +9,10 @@ import pytest
 
 from closeknit.cluster.booking.booking import decoded
 from closeknit.cluster.booking.readable_parts import readable_parts
-from scenarios.manifests import booked, condition
+from closeknit.cluster.cluster import build
+from closeknit.cluster.store.kinds import from_document
+from scenarios.manifests import booked, condition, training_job
+from scenarios.story import plugin_node
 
 STATUS: dict[str, Any] = {
     "state": "Running",
@@ -62,3 +65,42 @@ def test_what_stands_beside_an_odd_member_is_read(path: tuple[str | int, ...]) -
 @pytest.mark.parametrize("document", [b"null", b"[]", b"7", b'"x"', b"{", b'{"placement":' + b"[" * 5000])
 def test_what_is_no_status_has_no_parts(document: bytes) -> None:
     assert readable_parts(document) is None
+
+
+def free(status: dict[str, Any]) -> list[int]:
+    """GPUs that are free on two nodes of eight, which a job with this status holds."""
+    job = training_job("train", spec={"gpus": 16})
+    job["status"] = status
+    manifests = [*(each for number in range(2) for each in plugin_node(f"gpu-{number}")), job]
+    cluster = build([value for each in manifests if (value := from_document(each)) is not None])
+    assert cluster.invalid_jobs
+    return [len(cluster.nodes[f"gpu-{number}"].free) for number in range(2)]
+
+
+WHOLE = booked(("gpu-0", range(8)), ("gpu-1", range(8)))
+END = {"number": 1, "reason": "NodeLost", "charged": False, "ended": "2026-11-21T10:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {
+            "attempt": 1,
+            "placement": {
+                "nodeCount": 2,
+                "nodes": [],
+                "packed": {
+                    "names": ["gpu-:0,1"],
+                    "kinds": [{"gpus": [*range(8)], "binding": "Partition"}],
+                    "kind": "0*2",
+                    "generation": "4*2",
+                },
+            },
+        },
+        {"attempt": "3x", "placement": WHOLE, "attempts": [END]},
+        {"attempt": 1, "placement": WHOLE, "attempts": [{**END, "inPlace": "Partly"}]},
+    ],
+    ids=["a kind of a gang in columns", "which attempt it is", "whether it goes on in its Pods"],
+)
+def test_in_doubt_the_job_holds_its_gpus(status: dict[str, Any]) -> None:
+    assert free(status) == [0, 0]

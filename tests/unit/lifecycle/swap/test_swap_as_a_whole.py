@@ -7,6 +7,7 @@ from closeknit.api.trainingjob_status import State
 from scenarios.manifests import device_class, training_job
 from scenarios.stories import ended
 from scenarios.story import Story, dra_node
+from unit.lifecycle.swap.test_swap import lose, run
 
 
 def tray(name: str, domain: str) -> list[dict[str, Any]]:
@@ -29,20 +30,6 @@ def running(trays: dict[str, str], gpus: int = 24, **spec: Any) -> Story:
     assert story.status().state is State.RUNNING
     assert "create ComputeDomain train-a1" in story.written
     return story
-
-
-def run(story: Story) -> None:
-    story.settle()
-    story.run_all()
-    story.settle()
-
-
-def lose(story: Story, *nodes: str) -> None:
-    for node in nodes:
-        story.lose_node(node)
-    for name in story.pods():
-        if story.pod(name)["spec"].get("nodeName") in nodes:
-            story.mark_deleted(name)
 
 
 def nodes(story: Story) -> set[str]:

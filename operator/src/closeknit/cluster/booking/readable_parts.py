@@ -17,7 +17,8 @@ _KEPT = ("attempt", "attempts", "conditions", "epoch", "placement")
 # A share without one of these still names its node and GPUs. BestEffort: which GPUs its Pod has is its agent's word.
 _OF_SHARE: dict[str, Any] = {"binding": Binding.BEST_EFFORT.value, "ranks": "", "topologyGeneration": 0}
 _OF_PLACEMENT: dict[str, Any] = {"nodeCount": 0}  # which no decision reads
-_SHARES = ("nodes", "spares")
+# A gang in columns has what its shares have in common in `kinds`.
+_SHARES = {("placement", "nodes"), ("placement", "spares"), ("placement", "packed", "kinds")}
 _BY_POSITION = ("succeeded", "lost", "replaced")
 _ROUNDS = 8  # each drops all that is found wrong; what is left may then lack a field
 
@@ -56,7 +57,7 @@ def _from_the_end(location: Location) -> list[tuple[int, str]]:
 def _filled(status: dict[str, Any], location: Location) -> bool:
     """Whether what is wrong there, or missing, could be filled in."""
     *path, last = location
-    is_share = len(path) == 3 and path[:1] == ["placement"] and path[1] in _SHARES
+    is_share = tuple(path[:-1]) in _SHARES and isinstance(path[-1], int)
     instead = _OF_SHARE if is_share else _OF_PLACEMENT if path == ["placement"] else {}
     holder = _at(status, path)
     if not isinstance(holder, dict) or last not in instead:
@@ -68,7 +69,11 @@ def _filled(status: dict[str, Any], location: Location) -> bool:
 def _drop(status: dict[str, Any], location: Location) -> None:
     if not location:
         return
+    if location[:1] == ("attempts",) and location[2:] == ("inPlace",):  # without it the end would be one for good
+        location = location[:2]
     *path, last = location
+    if location == ("attempt",):  # the first one is over by what is told of ends, and which one it is, is not known
+        status.pop("attempts", None)
     holder = _at(status, path)
     if isinstance(holder, dict):
         holder.pop(str(last), None)

@@ -30,7 +30,7 @@ from closeknit.placement.values.sentences import count
 # A job that starts within seconds needs no node, and GPUs that come free do so all the time.
 ASKED_AFTER = timedelta(seconds=30)
 MOST_REQUESTS = 4  # of all jobs together: an autoscaler works at few at a time, and every one costs it a simulation
-MOST_SEARCHES = 64  # of one look: each is a question to placement on an empty cluster, some milliseconds
+MOST_SEARCHES = 16  # of one look: each is a question to placement, on the worker that decides
 MOST_PLACEHOLDERS = 256  # Pods of one job, so of MOST_REQUESTS jobs 1,024: the scheduler tries each again and again
 NEVER = "Never"
 _FOR_NODES = frozenset(

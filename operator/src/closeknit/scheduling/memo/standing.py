@@ -112,6 +112,7 @@ class Standing:
                 or refusal(shape, room) is known.verdict
                 or (known.is_behind and known_wait(known, shape, room) is known.verdict)
             )
+            # Room is still searched for it: where its refusal stands, nothing else of it is asked again.
             if reserving.is_open and known.is_refused and reserving.is_wanted(known):
                 if shape is None or not (is_answered and known.scene is None and isinstance(known.verdict, Wait)):
                     return known
