@@ -23,7 +23,8 @@ from closeknit.lifecycle.capacity.gang_shape import GangShape, NodeGroup, gang_s
 from closeknit.lifecycle.status.capacity_words import ASKED_AGAIN, PLACEHOLDERS_STAY, placeholders_until
 from closeknit.lifecycle.status.conditions import moment, timestamp
 from closeknit.lifecycle.status.pauses import over_at
-from closeknit.lifecycle.status.statuses import WAITS_FOR_ALL, is_finished
+from closeknit.lifecycle.status.stored_job import is_finished
+from closeknit.lifecycle.transitions.runs import WAITS_FOR_ALL
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.values.sentences import count
 

@@ -15,7 +15,7 @@ from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.status.conditions import moment
 from closeknit.lifecycle.status.pauses import over_at
 from closeknit.lifecycle.status.pending import traits
-from closeknit.lifecycle.status.statuses import WAITS_FOR_ALL
+from closeknit.lifecycle.transitions.runs import WAITS_FOR_ALL
 from closeknit.lifecycle.verdict import Book, Refusal, Wait, WaitCause
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
