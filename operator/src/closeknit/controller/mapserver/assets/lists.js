@@ -5,7 +5,7 @@ import { HIDDEN } from "./store.js";
 import { clock, count, gbs, h, keyLink, length, swatch } from "./words.js";
 
 const MOST_LISTED = 200; // of each list: more than that nobody reads, and a browser draws 10,000 in a second
-const STATES = [["free", "free"], ["held", "held"], ["unusable", "not usable"], ["excluded", "on excluded nodes"]];
+const STATES = [["free", "free"], ["held", "held"], ["mig", "in MIG mode"], ["unusable", "not usable"], ["excluded", "on excluded nodes"]];
 
 export function drawTotals(store) {
   const totals = store.totals;

@@ -164,7 +164,8 @@ $("legend").append(...MARKS.map(([state, words]) => {
   const cell = s("rect", { class: `gpu ${state}`, x: 0.5, y: 0.5, width: 10, height: 10, rx: 1.5 });
   cell.style.setProperty("--hue", 150);
   return h("li", {}, s("svg", { width: 11, height: 11, "aria-hidden": "true" }, cell), ` ${words}`);
-}), h("li", {}, s("svg", { width: 20, height: 11, "aria-hidden": "true" },
+}), h("li", {}, s("svg", { width: 11, height: 11, "aria-hidden": "true" }, s("rect", { class: "gpu mig", x: 0.5, y: 0.5, width: 10, height: 10 }),
+  s("rect", { class: "gpu device other", x: 1, y: 1, width: 2.7, height: 9 }), s("rect", { class: "gpu device other", x: 7.3, y: 1, width: 2.7, height: 9 })), " cut into MIG devices"), h("li", {}, s("svg", { width: 20, height: 11, "aria-hidden": "true" },
   s("rect", { class: "nvlink", x: 6, y: 3.5, width: 8, height: 4 }), s("rect", { class: "gpu free", x: 0.5, y: 1, width: 8, height: 9, rx: 1.5 }),
   s("rect", { class: "gpu free", x: 11.5, y: 1, width: 8, height: 9, rx: 1.5 })), " joined by NVLink"));
 
