@@ -18,7 +18,9 @@ WATCHED_S = 3600.0
 class OlderCrds(MortalApi):
     """Its TrainingJobs have no `status.pending.nearest`."""
 
-    async def put_status(self, resource: Resource, name: str, body: JsonObject, *, namespace: str = "") -> Head:
+    async def put_status(
+        self, resource: Resource, name: str, body: JsonObject, *, namespace: str | None = None
+    ) -> Head:
         if resource.plural == "trainingjobs":
             told = {**body["status"], "pending": dict(body["status"]["pending"])}
             del told["pending"]["nearest"]
