@@ -20,7 +20,7 @@ export function drawTotals(store) {
   const words = STATES.filter(([state]) => totals.gpus[state] || state === "free" || state === "held")
     .map(([state, word]) => h("li", {}, h("span", { class: `key ${state}`, "aria-hidden": "true" }), h("strong", {}, totals.gpus[state].toLocaleString("en")), ` ${word}`));
   return [
-    h("p", {}, h("strong", {}, all.toLocaleString("en")), ` GPUs on ${count(totals.nodes, "node")}`),
+    h("p", {}, h("strong", {}, all.toLocaleString("en")), ` ${all === 1 ? "GPU" : "GPUs"} on ${count(totals.nodes, "node")}`),
     bar,
     h("ul", {}, words, totals.largestGang === null || totals.largestGang === undefined ? null
       : h("li", {}, h("strong", {}, totals.largestGang.toLocaleString("en")), " GPUs: the largest gang that fits now")),

@@ -39,9 +39,16 @@ function draw() {
   racks.draw(news);
   pick();
   drawPanel();
+  const isFirst = panel.hidden;
   $("map").hidden = panel.hidden = false;
   $("gate").hidden = true;
+  if (isFirst) reveal();
   document.documentElement.dataset.drawn = String(Number(document.documentElement.dataset.drawn ?? 0) + 1);
+}
+
+/** On a narrow page the panel is below the map, where nobody sees it open. */
+function reveal() {
+  if (route().kind && matchMedia("(max-width: 1000px)").matches) panel.scrollIntoView();
 }
 
 function drawPanel() {
@@ -133,6 +140,7 @@ function go() {
     drawPanel();
     panel.scrollTop = 0;
     if (kind) panel.focus({ preventScroll: true });
+    reveal();
   }
 }
 addEventListener("hashchange", go);

@@ -172,6 +172,7 @@ export class Racks {
     for (const gpu of gpus) {
       const { x, y } = at.get(gpu.index);
       const parts = gpu.devices ?? [gpu];
+      if (gpu.devices) picture.append(s("rect", { class: "gpu mig", x, y, width: CELL, height: CELL }));
       const wide = (CELL - (parts.length - 1) * MIG_GAP) / parts.length;
       parts.forEach((part, number) => {
         const cell = s("rect", { class: gpu.devices ? `gpu device ${part.state}` : `gpu ${part.state}`, x: x + number * (wide + MIG_GAP), y, width: wide, height: CELL, rx: gpu.devices ? 0 : 1.5 });
