@@ -106,6 +106,8 @@ class Story:
         """What it answers to whoever has a Pod stopped."""
         self.quotas: list[Quota] = []
         """Of every namespace."""
+        self.dropped: tuple[str, str] | None = None
+        """A field of a job's status, and one in it, that the CRD has not: the API server takes and drops it."""
         self.serves_kueue = False
         """Whether the API server has Kueue's kinds."""
         self.serves_provisioning = False
@@ -377,7 +379,9 @@ class StoryApi:
         if (sent["uid"], sent["resourceVersion"]) != (metadata["uid"], metadata["resourceVersion"]):
             raise Conflict("the object has been modified", code=409, reason="Conflict")
         metadata["resourceVersion"] = self._story.next_version()
-        stored["status"] = body["status"]
+        stored["status"] = deepcopy(body["status"])
+        if (dropped := self._story.dropped) is not None:
+            stored["status"].get(dropped[0], {}).pop(dropped[1], None)
         self._story.written.append(f"status {body['status']['state']}")
         return Head(name, namespace, metadata["uid"], metadata["resourceVersion"])
 
