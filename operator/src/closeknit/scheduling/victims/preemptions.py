@@ -1,6 +1,5 @@
 """What the policies of preemption share on one walk over the queue."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from functools import cached_property
 
@@ -33,6 +32,9 @@ class Preemptions:
         self._head = max(1, NODES_PER_DECISION // max(1, len(cluster.nodes))) if are_bounded else None
         self._turn = TURN_SEARCHES
         self._vain: dict[tuple[Request, int], Cluster] = {}
+        self._lent_in_vain: dict[tuple[Request, tuple[JobKey, ...]], Cluster] = {}
+        self.recalled: set[JobKey] = set()
+        """Jobs that end on this walk because the spare nodes that were lent to them are needed."""
 
     @property
     def came_to(self) -> QueuePlace | None:
@@ -40,9 +42,9 @@ class Preemptions:
         return self._came_to if self.is_short else None
 
     @cached_property
-    def by_victim(self) -> Mapping[JobKey, tuple[JobKey, AwaitedAttempt]]:
-        """Who makes room, and for whom, as it is stored. One that makes room for several does so for the first of them
-        by name."""
+    def by_victim(self) -> dict[JobKey, tuple[JobKey, AwaitedAttempt]]:
+        """Who makes room, and for whom: as it is stored, and of spare nodes as it is found on this walk. One that makes
+        room for several does so for the first of them by name."""
         found: dict[JobKey, tuple[JobKey, AwaitedAttempt]] = {}
         for key in sorted(self._cluster.awaiting, reverse=True):
             for each in self._cluster.awaiting[key]:
@@ -53,6 +55,32 @@ class Preemptions:
     def lowest(self) -> int | None:
         """The lowest priority of a job that holds GPUs; None where none is lower than another."""
         return min((each.priority for each in self.holders), default=None) if self.holders is not None else None
+
+    def lenders(self, priority: int) -> tuple[JobKey, ...]:
+        """Jobs with spare nodes that a job of this priority may come to be lent."""
+        return tuple(each.key for each in self._spared if each.priority > priority)
+
+    @property
+    def lends_below(self) -> int | None:
+        """Jobs of a lower priority than this may come to be lent spare nodes; None where there are none."""
+        return max((each.priority for each in self._spared), default=None)
+
+    @cached_property
+    def _spared(self) -> Holders:
+        return tuple(each for each in self.holders or () if each.booking.spares)
+
+    def lends_in_vain(self, asked: Request, owners: tuple[JobKey, ...], freed: Cluster) -> bool:
+        """Whether it is known that this does not fit with the spares of these, as long as nothing is freed."""
+        return self._lent_in_vain.get((asked, owners)) is freed
+
+    def lent_in_vain(self, asked: Request, owners: tuple[JobKey, ...], freed: Cluster) -> None:
+        """It does not fit with the spares of these."""
+        self._lent_in_vain[asked, owners] = freed
+
+    def recall(self, awaited: AwaitedAttempt, by: JobKey) -> None:
+        """This one has to leave the spare nodes of a job that comes before it in the queue."""
+        self.recalled.add(awaited.job)
+        self.by_victim.setdefault(awaited.job, (by, awaited))
 
     def settled(self, cluster: Cluster) -> Cluster:
         """The cluster once all are gone that go anyway: Pods of ended attempts, and jobs that make room."""
