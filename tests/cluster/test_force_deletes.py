@@ -5,10 +5,12 @@ A finalizer stands for a kubelet that confirms nothing. By force is a grace peri
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import ClassVar
 
 import pytest
 
+from closeknit.lifecycle.status.conditions import timestamp
 from harness.operator_bed import Bed, standing
 
 DEAD, UNWELL, WELL = HURT = ("gpu-1", "gpu-2", "gpu-3")
@@ -39,9 +41,16 @@ class ForcingBed(Bed):
         self.say(node, ready)
 
     def say(self, node: str, ready: str) -> None:
-        condition = {"type": "Ready", "status": ready, "reason": "SaidByTheTest", "message": "so it is"}
-        patch = json.dumps({"status": {"conditions": [condition]}})
+        """Its condition Ready of now: as long as it is told, Kubernetes hears the kubelet."""
+        told = {"reason": "SaidByTheTest", "lastHeartbeatTime": timestamp(datetime.now(UTC))}
+        patch = json.dumps({"status": {"conditions": [{"type": "Ready", "status": ready, **told}]}})
         self.cluster.kubectl("patch", "node", node, "--subresource=status", "--type=strategic", f"--patch={patch}")
+
+    def is_forced(self, pod: str, **ready: str) -> bool:
+        """Whether a Pod was deleted by force, while nodes say this of themselves."""
+        for node, status in ready.items():
+            self.say(node, status)
+        return self.grace(pod) == 0
 
     def hold(self, pod: str) -> None:
         """Its kubelet never says that it is gone."""
@@ -85,8 +94,13 @@ def test_only_pods_of_jobs_on_nodes_that_kubernetes_has_not_heard_either_go_by_f
     for pod in (STRANGER, own[WELL]):
         bed.cluster.kubectl("delete", "pod", pod, f"--namespace={bed.namespace}", "--wait=false")
 
-    bed.cluster.wait_for(lambda: bed.grace(own[DEAD]) == 0, "the Pod on the dead node to be forced", 180)
+    said = {UNWELL: "False", WELL: "True"}
+    bed.cluster.wait_for(lambda: bed.is_forced(own[DEAD], **said), "the Pod on the dead node to be forced", 180)
     assert [bed.grace(pod) for pod in (STRANGER, own[UNWELL], own[WELL])] == [1, 1, 1]
-    bed.say(UNWELL, "Unknown")
-    bed.cluster.wait_for(lambda: bed.grace(own[UNWELL]) == 0, "its Pod to be forced now", 120)
+    # From now on Kubernetes does not hear the second node, either.
+    bed.cluster.wait_for(lambda: bed.is_forced(own[UNWELL], **{WELL: "True"}), "its Pod to be forced now", 180)
     assert [bed.grace(pod) for pod in (STRANGER, own[WELL])] == [1, 1]
+    forced = [
+        each.name for each in bed.writes() if each.verb == "delete" and (each.body or {}).get("gracePeriodSeconds") == 0
+    ]
+    assert forced == [own[DEAD], own[UNWELL]]

@@ -19,6 +19,7 @@ from closeknit.scheduling.preemption.made_room import alone, placed
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.reserve import waits_for_room
+from closeknit.scheduling.victims.preemptions import LentSpares
 
 
 def on_lent_spares(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome:
@@ -26,22 +27,20 @@ def on_lent_spares(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outc
     shape, verdict, job = outcome.shape, outcome.verdict, case.job
     if shape is None or not isinstance(verdict, Wait) or not _is_for_room(verdict.refusal):
         return outcome
-    owners = walk.preemptions.lenders(room.cluster.priority(job))
-    ready = tuple(each for each in owners if _lends(each, room.cluster, walk))
-    asked = replace(shape.request, patient_level=None)
-    if not ready or walk.preemptions.lends_in_vain(asked, ready, room.freed):
+    known, priority = walk.preemptions, room.cluster.priority(job)
+    if not known.may_borrow(shape, priority, room.freed):
+        return outcome
+    if (lent := _lent(priority, room.cluster, walk)) is room.cluster:
+        known.lent_in_vain(shape, priority, room.freed)
         return outcome
     is_trial = walk.probation.may_be_refused(job, case.answers)
     is_barred = walk.probation.refusal(job, case.answers, is_trial=is_trial) is not None
     if is_barred or not walk.questions.take_more(case.place):
         return outcome
-    cluster = room.cluster
-    for each in ready:
-        cluster = unspared(cluster.jobs[each], cluster)
-    there = alone(case, cluster, walk)
+    asked, there = replace(shape.request, patient_level=None), alone(case, lent, walk)
     found = placed(case, asked, there, walk)
-    if found is None and there is cluster:  # nor any other job that asks the same
-        walk.preemptions.lent_in_vain(asked, ready, room.freed)
+    if found is None and there is lent:  # nor any other job that asks the same
+        known.lent_in_vain(shape, priority, room.freed)
     found = None if found is None else _passing(case, asked, found, there, walk)
     if found is None or cannot_be_made(case, found, shape, outcome.until, room) is not None:
         return outcome
@@ -56,6 +55,18 @@ def on_lent_spares(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outc
 def _is_for_room(refusal: Refusal) -> bool:
     """Whether it is refused for want of room, now or because of a job before it."""
     return refusal.reason is PendingReason.BEHIND_RESERVATION or waits_for_room(refusal)
+
+
+def _lent(priority: int, cluster: Cluster, walk: Walk) -> Cluster:
+    """The cluster without the spares that are lent to jobs of this priority; the same object without any."""
+    owners = tuple(each for each in walk.preemptions.lenders(priority) if _lends(each, cluster, walk))
+    known = walk.preemptions.lent
+    if known is None or known.owners != owners or known.cluster is not cluster:
+        without = cluster
+        for each in owners:
+            without = unspared(without.jobs[each], without)
+        walk.preemptions.lent = known = LentSpares(owners, cluster, without)
+    return known.without
 
 
 def _lends(owner: JobKey, cluster: Cluster, walk: Walk) -> bool:

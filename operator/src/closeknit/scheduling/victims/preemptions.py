@@ -2,18 +2,36 @@
 
 from datetime import datetime
 from functools import cached_property
+from typing import NamedTuple
 
 from closeknit.api.names import JobKey
 from closeknit.cluster.booking.booking import AwaitedAttempt
 from closeknit.cluster.cluster import Cluster
 from closeknit.placement.values.request import Request
-from closeknit.scheduling.queue.entries import GpuHolder, Holders, JobQueue, QueuePlace, Schedule, is_same_order
+from closeknit.scheduling.queue.entries import (
+    GpuHolder,
+    Holders,
+    JobQueue,
+    QueuePlace,
+    RequestShape,
+    Schedule,
+    is_same_order,
+)
 from closeknit.scheduling.victims.victim import going, leaving
 
 # Searches of one decision look at so many nodes in all, and at least one is for the first job that could have victims.
 # One more is in turn, so that no job without luck keeps those behind it from theirs.
 NODES_PER_DECISION = 256
 TURN_SEARCHES = 1
+
+
+class LentSpares(NamedTuple):
+    """What is lent in one cluster."""
+
+    owners: tuple[JobKey, ...]
+    cluster: Cluster
+    without: Cluster
+    """The cluster without the spares of these."""
 
 
 class Preemptions:
@@ -32,7 +50,10 @@ class Preemptions:
         self._head = max(1, NODES_PER_DECISION // max(1, len(cluster.nodes))) if are_bounded else None
         self._turn = TURN_SEARCHES
         self._vain: dict[tuple[Request, int], Cluster] = {}
-        self._lent_in_vain: dict[tuple[Request, tuple[JobKey, ...]], Cluster] = {}
+        self._lenders: dict[int, tuple[JobKey, ...]] = {}
+        self._lent_in_vain: dict[tuple[RequestShape, tuple[JobKey, ...]], Cluster] = {}
+        self.lent: LentSpares | None = None
+        """The last that was asked for."""
         self.recalled: set[JobKey] = set()
         """Jobs that end on this walk because the spare nodes that were lent to them are needed."""
 
@@ -58,24 +79,21 @@ class Preemptions:
 
     def lenders(self, priority: int) -> tuple[JobKey, ...]:
         """Jobs with spare nodes that a job of this priority may come to be lent."""
-        return tuple(each.key for each in self._spared if each.priority > priority)
+        found = self._lenders.get(priority)
+        if found is None:
+            there = (each for each in self.holders or () if each.booking.spares and each.priority > priority)
+            found = self._lenders[priority] = tuple(each.key for each in there)
+        return found
 
-    @property
-    def lends_below(self) -> int | None:
-        """Jobs of a lower priority than this may come to be lent spare nodes; None where there are none."""
-        return max((each.priority for each in self._spared), default=None)
+    def may_borrow(self, shape: RequestShape, priority: int, freed: Cluster) -> bool:
+        """Whether a job that asks this may come to be lent spare nodes; not if it is known that nobody's would do,
+        which stands as long as nothing is freed."""
+        owners = self.lenders(priority)
+        return bool(owners) and self._lent_in_vain.get((shape, owners)) is not freed
 
-    @cached_property
-    def _spared(self) -> Holders:
-        return tuple(each for each in self.holders or () if each.booking.spares)
-
-    def lends_in_vain(self, asked: Request, owners: tuple[JobKey, ...], freed: Cluster) -> bool:
-        """Whether it is known that this does not fit with the spares of these, as long as nothing is freed."""
-        return self._lent_in_vain.get((asked, owners)) is freed
-
-    def lent_in_vain(self, asked: Request, owners: tuple[JobKey, ...], freed: Cluster) -> None:
-        """It does not fit with the spares of these."""
-        self._lent_in_vain[asked, owners] = freed
+    def lent_in_vain(self, shape: RequestShape, priority: int, freed: Cluster) -> None:
+        """This does not fit on the spare nodes of anybody who may lend them to this priority."""
+        self._lent_in_vain[shape, self.lenders(priority)] = freed
 
     def recall(self, awaited: AwaitedAttempt, by: JobKey) -> None:
         """This one has to leave the spare nodes of a job that comes before it in the queue."""
