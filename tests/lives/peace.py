@@ -116,9 +116,11 @@ def _free(world: World, cpu: int) -> tuple[int, int]:
     for claim in world.server.view(RESOURCE_CLAIMS).values():
         for pool, _ in allocated(claim):
             used[pool] += 1
-    for job in world.server.view(TRAINING_JOBS).values():
+    jobs = world.server.view(TRAINING_JOBS).values()
+    lent = {(share["name"], gpu) for job in jobs for share in held_shares(job) for gpu in share["gpus"]}
+    for job in jobs:
         for spare in job["status"]["placement"].get("spares") or () if shares(job) else ():
-            used[spare["name"]] += len(spare["gpus"])
+            used[spare["name"]] += sum((spare["name"], gpu) not in lent for gpu in spare["gpus"])
     free = certain = 0
     for key, node in world.server.view(NODES).items():
         ready = any(each["type"] == "Ready" and each["status"] == "True" for each in node["status"]["conditions"])

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from closeknit.cluster.booking.booking import booking, spares, until_stored, with_shares
 from closeknit.scheduling.queue.entries import Schedule, stands_back
-from scenarios.manifests import booked, training_job
+from scenarios.manifests import booked, cut, mig_slice, mig_uuids, node, node_topology, training_job
 from scenarios.story import Story, plugin_node
 
 
@@ -32,10 +32,28 @@ def test_what_a_job_gives_up_stays_its_own_until_that_is_stored() -> None:
     assert until_stored(same, held) is same
 
 
+def test_a_mig_device_that_a_job_gives_up_is_not_the_next_one_of_the_same_gpu() -> None:
+    """Nobody else gets it before that is stored: the write may be refused."""
+    old, new = mig_uuids("gpu-1", 0, 2)
+    before, after = booked(("gpu-1", [0]), binding="DRA"), booked(("gpu-1", [0]), binding="DRA")
+    before["nodes"][0]["migDevice"], after["nodes"][0]["migDevice"] = old, new
+    spec = {"gpus": 1, "gpu": {"mig": "1g.18gb"}}
+    machine = (node("gpu-1", gpus=None), cut(node_topology("gpu-1", count=1), 0, count=2), mig_slice(count=2))
+    story = Story(*machine, training_job(spec=spec, placement=before, attempt=1))
+    (stored,) = story.cluster.jobs.values()
+    (meant,) = Story(training_job(spec=spec, placement=after, attempt=1)).cluster.jobs.values()
+    held, placement = booking(stored), meant.status.placement
+    assert held is not None
+    assert placement is not None
+    status = stored.status.model_copy(update={"placement": until_stored(placement, held)})
+    view = story.cluster.with_job(stored.model_copy(update={"status": status})).nodes["gpu-1"]
+    assert {device.uuid: device.holder and device.holder.name for device in view.mig} == {old: "train", new: "train"}
+
+
 def test_what_a_job_marks_as_lost_stays_its_own_until_that_is_stored() -> None:
     """It gives back what it held until another took its place: nobody gets that before others can read it."""
-    node = training_job("train", spec={"gpus": 4}, placement=booked(("gpu-1", range(4))), attempt=1)
-    story = Story(*plugin_node("gpu-1"), node)
+    held_job = training_job("train", spec={"gpus": 4}, placement=booked(("gpu-1", range(4))), attempt=1)
+    story = Story(*plugin_node("gpu-1"), held_job)
     (stored,) = story.cluster.jobs.values()
     held, placement = booking(stored), stored.status.placement
     assert held is not None

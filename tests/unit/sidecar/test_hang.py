@@ -3,6 +3,8 @@
 import json
 import socket
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -196,11 +198,21 @@ def test_the_protocol_is_spoken_and_a_silent_process_is_told_from_none() -> None
     assert not nobody.value.is_silent
 
 
-class _server:  # noqa: N801 - read as a function
-    """One client's conversation: a line in, an answer out. Without answers it takes the client and says nothing."""
+@pytest.mark.parametrize("said", [[], [b"SERVER PROTOCOL 2\n", b"OK\n", b"OK\n"]], ids=["a line", "the report"])
+def test_a_process_that_says_a_byte_now_and_then_is_not_heard_for_ever(said: list[bytes]) -> None:
+    began = time.monotonic()
+    with _server(said, drips=True) as (address, _), pytest.raises(NoReport) as silent:
+        asked(0.2, address)
+    assert silent.value.is_silent
+    assert time.monotonic() - began < 2.5
 
-    def __init__(self, said: list[bytes]) -> None:
-        self._said, self._heard = said, list[bytes]()
+
+class _server:  # noqa: N801 - read as a function
+    """One client's conversation: a line in, an answer out. Without answers it takes the client and says nothing; where
+    it `drips`, a byte from time to time."""
+
+    def __init__(self, said: list[bytes], *, drips: bool = False) -> None:
+        self._said, self._heard, self._drips = said, list[bytes](), drips
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._serve)
@@ -217,8 +229,13 @@ class _server:  # noqa: N801 - read as a function
     def _serve(self) -> None:
         client, _ = self._socket.accept()
         with client, client.makefile("rb") as lines:
-            if not self._said:
-                self._over.wait(5.0)
             for said in self._said:
                 self._heard.append(lines.readline())
                 client.sendall(said)
+            if not self._said and not self._drips:
+                self._over.wait(5.0)
+            for _ in range(50 if self._drips else 0):
+                with suppress(OSError):
+                    client.sendall(b" ")
+                if self._over.wait(0.1):
+                    break

@@ -12,6 +12,7 @@ import pytest
 from closeknit.api.names import JobKey
 from closeknit.api.trainingjob import Parallelism
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.store.kinds import ObjectChange, Stream
 from closeknit.placement.ranks.coordinates import coordinates
 from closeknit.webmap import scene as scenes
 from closeknit.webmap.frames import FRAME_BYTES, OPEN, Veil, frames
@@ -28,6 +29,7 @@ from scenarios.manifests import (
     node,
     node_topology,
     pod,
+    priority_class,
     training_job,
 )
 from scenarios.stories import end_trainer, two_plugin_nodes
@@ -300,6 +302,22 @@ def test_the_lost_node_of_a_gang_is_marked_and_the_rest_is_held() -> None:
     assert JobKey("team-llm", "mixtral") in drawn(eight()).queue
     assert told["jobs"]["team-vision/diffusion"]["nearest"]
     assert told["nodes"]["gpu-05"]["unusable"] == {"5": "unhealthy: XID79"}
+
+
+def test_nodes_that_are_lent_are_told_as_long_as_they_are() -> None:
+    """Nothing is written of a borrower when their owner ends."""
+    high = {"gpus": 8, "priorityClassName": "high", "spares": 1}
+    story = Story(*dra_node("gpu-1"), *dra_node("gpu-2"), priority_class("high", 100), training_job("owner", spec=high))
+    story.settle()
+    story.add(training_job("low", spec={"gpus": 8}))
+    story.settle()
+    cluster = story.cluster.at(story.now)
+    lent = scene(cluster, None, story.now, "0.1", EMPTY_SCENE)
+    jobs = whole(lent)["jobs"]
+    assert (jobs["team-b/owner"]["spares"], jobs["team-b/low"]["lent"]) == (["gpu-2"], ["gpu-2"])
+    gone = cluster.after([ObjectChange(Stream.TRAINING_JOBS, ("team-b", "owner"), None)])
+    own = scene(gone, None, story.now, "0.1", lent)
+    assert "lent" not in whole(own)["jobs"]["team-b/low"]
 
 
 def test_links_that_are_down_are_not_drawn() -> None:

@@ -487,8 +487,9 @@ class TrainingJobSpec(Wire):
     elastic: Elastic | None = None
     """Bounds of an elastic job."""
     spares: Annotated[int, Field(ge=0, le=MAX_SPARES)] = 0
-    """Nodes like its own that are held near, without Pods, to take the place of lost ones. With fewer free ones the job
-    starts all the same, and the condition Placed says so. Default 0."""
+    """Nodes like its own that are held near, without Pods, to take the place of lost ones, and are lent meanwhile to
+    jobs that it may end. With fewer free ones the job starts all the same, and the condition Placed says so. Default 0.
+    """
     restart: Restart | None = None
     """When a failed job starts again. Default: its first failure of its own ends it."""
     defragment: Defragment = Defragment.NEVER

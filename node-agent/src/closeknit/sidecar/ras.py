@@ -8,6 +8,7 @@ An older NCCL takes `SET FORMAT` for an unknown command and answers in words, of
 import json
 import re
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ PORT = 28028  # NCCL's default (NCCL_RAS_ADDR), on localhost: the network namesp
 # A communicator has some 400 bytes a rank: room for 4,096 ranks in ten communicators each.
 MAX_REPORT_BYTES = 16 << 20
 _MAX_LINE_BYTES = 256
+_WHOLE_IN = 5  # times what each part of an answer may take: the largest comes in many parts, which do not wait
 _HELLO = (b"CLIENT PROTOCOL 2\n", b"TIMEOUT 2\n", b"SET FORMAT json\n")
 _VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}(?![0-9.])")  # of NCCL; a build may add words to it
 _IN_WORDS = re.compile(rf"^NCCL version ({_VERSION.pattern})", re.MULTILINE)
@@ -106,18 +108,53 @@ class NoReport(Exception):  # noqa: N818 - a fact, and mostly no error
         self.is_silent = is_silent
 
 
+class _Answers:
+    """What a process says on a connection: within `timeout_s` of the word before, and all of it within _WHOLE_IN times
+    that. Any process of the Pod may listen there, and one that says a byte now and then would be heard for ever."""
+
+    def __init__(self, connection: socket.socket, timeout_s: float) -> None:
+        self._connection, self._timeout_s = connection, timeout_s
+        self._ends_at = time.monotonic() + _WHOLE_IN * timeout_s
+        self._heard = bytearray()
+
+    def line(self) -> bytes:
+        """The next line; the beginning of one that is too long, or has no end."""
+        while b"\n" not in self._heard and len(self._heard) < _MAX_LINE_BYTES and self._hear():
+            pass
+        end = self._heard.find(b"\n", 0, _MAX_LINE_BYTES) + 1 or _MAX_LINE_BYTES
+        line, self._heard = bytes(self._heard[:end]), self._heard[end:]
+        return line
+
+    def rest(self) -> bytes:
+        """All that follows; of one that is too long more than MAX_REPORT_BYTES."""
+        while len(self._heard) <= MAX_REPORT_BYTES and self._hear():
+            pass
+        return bytes(self._heard)
+
+    def _hear(self) -> bool:
+        """Whether there is more. Raises OSError."""
+        left_s = self._ends_at - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._connection.settimeout(min(self._timeout_s, left_s))
+        more = self._connection.recv(1 << 16)
+        self._heard += more
+        return bool(more)
+
+
 def asked(timeout_s: float, address: tuple[str, int] = ("127.0.0.1", PORT)) -> RasAnswer:
     """One answer. All processes of a Pod share the port, so chance decides which one answers. Raises NoReport."""
     is_connected = False
     try:
-        with socket.create_connection(address, timeout_s) as connection, connection.makefile("rb") as answers:
+        with socket.create_connection(address, timeout_s) as connection:
             is_connected = True
+            answers = _Answers(connection, timeout_s)
             for line in _HELLO:
                 connection.sendall(line)
-                if not answers.readline(_MAX_LINE_BYTES).endswith(b"\n"):
+                if not answers.line().endswith(b"\n"):
                     raise NoReport(is_silent=False)
             connection.sendall(b"VERBOSE STATUS\n")
-            text = answers.read(MAX_REPORT_BYTES + 1)
+            text = answers.rest()
     except OSError:  # time-outs are among them
         raise NoReport(is_silent=is_connected) from None
     answer = parsed(text.decode(errors="replace")) if len(text) <= MAX_REPORT_BYTES else None

@@ -22,6 +22,7 @@ from closeknit.cluster.kueue.admission import Admission, admission
 from closeknit.cluster.kueue.workload import Workload, own
 from closeknit.cluster.network.levels import Levels
 from closeknit.cluster.node.holders import BookedShare
+from closeknit.cluster.node.lent_spares import borrowers, owners
 from closeknit.cluster.node.node import NodeView
 from closeknit.cluster.node.slice_pools import uuid_of
 from closeknit.cluster.node.users import GpuUser
@@ -38,6 +39,7 @@ from closeknit.cluster.store.indexers import (
     ALLOCATIONS,
     AWAITING,
     BLAMED_ON,
+    BOOKED_ON,
     BOOKINGS,
     CAPACITY_NOTES,
     CLAIMS,
@@ -292,6 +294,16 @@ class Cluster:
         """The jobs that hold GPUs for the moment when the Pods of others are gone, and those others. The same object as
         long as nothing in it changes."""
         return self._tables.all(AWAITING)
+
+    def borrowers_of(self, owner: JobKey) -> tuple[JobKey, ...]:
+        """Jobs that are booked on GPUs of its spares, by namespace and name."""
+        held = self.booking_of(owner)
+        nodes = () if held is None else dict.fromkeys(share.node for share in held.spares)
+        return tuple(sorted({job for node in nodes for job in borrowers(owner, self._tables.under(BOOKED_ON, node))}))
+
+    def lenders_of(self, borrower: JobKey, node: str, gpus: Collection[int]) -> tuple[JobKey, ...]:
+        """Jobs with spares to which these GPUs belong, by namespace and name: a job that has them has them lent."""
+        return tuple(sorted(set(owners(borrower, gpus, self._tables.under(BOOKED_ON, node)))))
 
     def claims_of(self, job: JobKey) -> tuple[ResourceClaim, ...]:
         """Claims under names of this job's children, of all attempts and makers, by name; the same tuple as long as

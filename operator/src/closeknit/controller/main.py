@@ -120,8 +120,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--force-delete-pods",
         action="store_true",
-        help="delete the Pods of jobs by force on a node that is silent and not Ready, once they are deleted and their "
-        "grace period is over; without it they stay until the node is back or gone, and nothing waits for them",
+        help="delete the Pods of jobs by force on a node that is silent and whose condition Ready is Unknown, once "
+        "they are deleted and their grace period is over; without it they stay until the node is back or gone, and "
+        "nothing waits for them",
     )
     parser.add_argument(
         "--device-taints",

@@ -267,7 +267,7 @@ def _are_outlived_counted(subject: Subject, held: Booking) -> bool:
 
 def placed(subject: Subject, booked: PlacementStatus, harm: str | None = None, why: str = "") -> Notice:
     """The Event of a booking, with why it leaves the GPUs that it had, settings that harm the job there, a level that
-    it prefers in vain, and a lemon that it had to take."""
+    it prefers in vain, a lemon that it had to take, and nodes that are lent to it."""
     nodes = assignments(booked)
     device = next((node.mig_device for node in nodes if node.mig_device), None)
     asked = f"MIG device {device}" if device else count(sum(len(node.gpus) for node in nodes), "GPU")
@@ -276,9 +276,18 @@ def placed(subject: Subject, booked: PlacementStatus, harm: str | None = None, w
     bad = [f"{each.words}, and nothing else had room" for each in lemons_of(booked, subject.cluster, subject.now)[:1]]
     warnings = [words for words in (harm, unknown_preference(subject.job.spec, subject.cluster), *bad) if words]
     few = "" if booked.gpus is None else f" of the {subject.job.spec.gpus} that it asks for"
-    moved = [why] if why else []
+    moved = [words for words in (why, lent_words(subject.job.key, booked, subject.cluster)) if words]
     note = "; ".join((f"{asked}{few} on {names([node.name for node in nodes])}{predicted}", *moved, *warnings))
     return subject.notice(EventReason.PLACED, note, action=EventAction.PLACE, warning=bool(warnings))
+
+
+def lent_words(job: JobKey, booked: PlacementStatus, cluster: Cluster) -> str:
+    """Which nodes of a placement are lent to the job, as a clause; empty without any."""
+    lent = [node.name for node in assignments(booked) if cluster.lenders_of(job, node.name, node.gpus)]
+    if not lent:
+        return ""
+    are, them = ("is a spare node", "it") if len(lent) == 1 else ("are spare nodes", "them")
+    return f"{names(lent)} {are} of another job, which takes {them} back when it loses a node: the job then waits again"
 
 
 def _booking(job: TrainingJob, placement: Placement, number: int) -> Booking:

@@ -22,13 +22,14 @@ from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.sentences import count
 
 
-def evict(attempt: Attempt, by: JobKey) -> Plan:
+def evict(attempt: Attempt, by: JobKey, *, is_recalled: bool = False) -> Plan:
     """The attempt ends, uncharged: its Pods get their grace period, and the job waits again with its age. One that is
     over already is over."""
     subject = attempt.subject
     whom = _named(by, subject)
+    why = "which has lost nodes, and lent it its spare nodes" if is_recalled else "which has a higher priority"
     message = (
-        f"makes room for {whom}, which has a higher priority; the job keeps its age, is not charged for this, and "
+        f"makes room for {whom}, {why}; the job keeps its age, is not charged for this, and "
         "starts again as soon as there is room for it"
     )
     return _ended(attempt, EndReason.PREEMPTED, message, EventAction.PREEMPT)

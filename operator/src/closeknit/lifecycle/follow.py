@@ -73,8 +73,8 @@ def follow(
             plan = _hold(subject, shares, message)
         case Await(awaits, message, placement):
             plan = await_room(subject, awaits, message, placement)
-        case Evict(held, by):
-            plan = evict(Attempt(subject, held), by)
+        case Evict(held, by, is_recalled):
+            plan = evict(Attempt(subject, held), by, is_recalled=is_recalled)
         case EvictByKueue(held, message):
             plan = evict_by_kueue(Attempt(subject, held), message)
         case Grow(held, placement):

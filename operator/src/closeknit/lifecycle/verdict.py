@@ -96,6 +96,8 @@ class Evict:
 
     booking: Booking
     by: JobKey
+    is_recalled: bool = False
+    """Whether it is on spare nodes of that job, which needs them now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,6 +134,8 @@ class JobRow(WireRow, frozen=True, omit_defaults=True, rename="camel"):
     nodes: int = 0
     """How many it has; more than `shares` where these are left out of a row that would be too large."""
     spares: tuple[str, ...] = ()
+    lent: tuple[str, ...] = ()
+    """Nodes on which it has spare nodes of another job."""
     levels: dict[str, int] = {}
     """How many domains of each level it spans."""
     predicted_gb_s: float | None = None

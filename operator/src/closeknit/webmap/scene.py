@@ -43,6 +43,8 @@ class DrawnJob:
     """A job, and its row on the wire."""
 
     job: TrainingJob | InvalidJob
+    lent: tuple[str, ...]
+    """As JobRow has it: it depends on other jobs."""
     wire: bytes
 
 
@@ -113,20 +115,36 @@ def _jobs(cluster: Cluster, before: Scene) -> tuple[dict[JobKey, DrawnJob], int]
     found: dict[JobKey, DrawnJob] = {}
     faults = 0
     is_same = cluster.priorities is before.priorities
+    lent = _lent(cluster)
     for job in sorted(jobs_of(cluster), key=lambda job: job.key):
         known = before.jobs.get(job.key)
-        if is_same and known is not None and known.job is job:
+        nodes = lent.get(job.key, ())
+        if is_same and known is not None and known.job is job and known.lent == nodes:
             found[job.key] = known
             continue
         row = guarded(job_row, job, cluster)
         if isinstance(row, OwnMistake):
             faults += 1
             row = JobRow(job.key.namespace, job.key.name, (job.status.state or State.QUEUED).value)
+        row = msgspec.structs.replace(row, lent=nodes)
         wire = _encode(row)
         if len(wire) > ROW_BYTES:
-            wire = _encode(msgspec.structs.replace(row, shares=(), spares=()))
-        found[job.key] = DrawnJob(job, wire)
+            wire = _encode(msgspec.structs.replace(row, shares=(), spares=(), lent=()))
+        found[job.key] = DrawnJob(job, nodes, wire)
     return found, faults
+
+
+def _lent(cluster: Cluster) -> dict[JobKey, tuple[str, ...]]:
+    """The nodes that are lent to each job that has some."""
+    placed = ((key, job.status.placement) for key, job in cluster.jobs.items())
+    owners = [key for key, placement in placed if placement is not None and placement.spares]
+    found: dict[JobKey, tuple[str, ...]] = {}
+    for borrower in {each for owner in owners for each in cluster.borrowers_of(owner)}:
+        held = cluster.booking_of(borrower)
+        shares = () if held is None else held.shares
+        lent = (share.node for share in shares if cluster.lenders_of(borrower, share.node, share.gpus))
+        found[borrower] = tuple(dict.fromkeys(lent))
+    return found
 
 
 def _waits(job: TrainingJob) -> bool:

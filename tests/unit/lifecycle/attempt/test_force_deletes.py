@@ -20,6 +20,12 @@ def dies(story: Story, node: str, quiet: Quiet = Quiet.LONG) -> None:
     story.silence(node, quiet)
 
 
+def ready(story: Story, status: str) -> None:
+    """Somebody says so of the second node."""
+    (condition,) = (c for c in story.objects["Node", "", "gpu-2"]["status"]["conditions"] if c["type"] == "Ready")
+    condition |= {"status": status, "reason": "KubeletNotReady"}
+
+
 def replaced(*, force_deletes: bool = True) -> Story:
     """A gang that has lost its second node, and runs elsewhere while its Pod there is deleted and stays."""
     story = two_plugin_nodes()
@@ -66,6 +72,7 @@ def test_never_where_nobody_has_said_so() -> None:
         pytest.param(lambda story: story.silent.clear(), id="it is heard: its kubelet ends the Pod"),
         pytest.param(lambda story: story.silence("gpu-2", Quiet.SILENT), id="for 20 s alone"),
         pytest.param(lambda story: story.recover_node("gpu-2"), id="it is Ready: Kubernetes does not agree"),
+        pytest.param(lambda story: ready(story, "False"), id="its kubelet itself says not Ready: its Pods run on"),
         pytest.param(
             lambda story: story.objects.pop(("Node", "", "gpu-2")), id="it is gone: Kubernetes removes its Pods"
         ),
@@ -110,3 +117,13 @@ def test_of_a_job_that_is_suspended_meanwhile() -> None:
     story.pass_time(GRACE_S + LINGERS_S + 1)
     story.settle()
     assert OLD not in story.pods()
+
+
+def test_where_an_administrator_has_said_that_it_is_off() -> None:
+    story = replaced()
+    ready(story, "False")
+    taint = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
+    story.objects["Node", "", "gpu-2"]["spec"]["taints"] = [taint]
+    story.pass_time(GRACE_S + LINGERS_S + 1)
+    story.settle()
+    assert FORCED in story.written

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from closeknit.api.names import JobKey
+from closeknit.lifecycle.verdict import Evict
 from closeknit.scheduling.decision import Decision
 from closeknit.scheduling.memo import telling
 from closeknit.scheduling.reservation import reserve
@@ -126,3 +127,78 @@ def test_memory_alters_no_verdict_where_classes_change_and_writes_end(
         life.rest()
         seen |= life.seen
     assert seen >= {"Await", "Evict", "Book", "Keep", "Reserve"}
+
+
+class Lending(Crowded):
+    """A life in which most urgent jobs have spare nodes, the others find only these free, and nodes die and recover."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.lent = 0
+        self.recalled = 0
+
+    def step(self) -> None:
+        if len(self._jobs()) > 5:
+            del self.story.objects["TrainingJob", "team-b", self.chance.choice(self._jobs())]
+        Life.step(self)
+
+    def _events(self) -> Sequence[Callable[[], None]]:
+        return (
+            *[self._submit] * 6, *[self._run] * 6, *[self._die] * 3, *[self.story.end_stopped] * 3, self._end,
+            self._remove, self._terminate, self._wait, self._edit, self._sicken, self._foreign,
+        )  # fmt: skip
+
+    def _spec(self) -> dict[str, Any]:
+        if self.chance.random() < 0.3:
+            spares = self.chance.choice((1, 1, 2))
+            return {"gpus": self.chance.choice((4, 8, 8, 16)), "priorityClassName": "high", "spares": spares}
+        return {"gpus": self.chance.choice((2, 4, 8, 8, 16))}
+
+    def _die(self) -> None:
+        """A machine is out of service, or all are well again."""
+        if self.story.dead:
+            for name in sorted(self.story.dead):
+                self.story.recover_node(name)
+                self.story.objects["Node", "", name]["spec"].pop("taints")
+        else:
+            held = (self.cluster.booking_of(key) for key in sorted(self.cluster.jobs))
+            nodes = [share.node for each in held if each is not None and each.spares for share in each.shares]
+            name = self.chance.choice(nodes or ["gpu-1"])
+            self.story.lose_node(name)
+            taint = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
+            self.story.objects["Node", "", name]["spec"]["taints"] = [taint]
+
+    def check(self) -> None:
+        """Nothing is booked twice, but for what is lent to a job of lower priority, or waited for."""
+        super().check()
+        booked: dict[tuple[str, int], JobKey] = {}
+        spare: dict[tuple[str, int], JobKey] = {}
+        for key in self.cluster.jobs:
+            held = self.cluster.booking_of(key)
+            if held is None or held.awaits:
+                continue
+            for share in held.shares:
+                for gpu in share.gpus if not share.lost else ():
+                    assert booked.setdefault((share.node, gpu), key) == key
+            for share in held.spares:
+                for gpu in share.gpus:
+                    assert spare.setdefault((share.node, gpu), key) == key
+        for where, owner in spare.items():
+            borrower = booked.get(where, owner)
+            assert borrower == owner or self._is_lower(borrower, owner)
+            self.lent += borrower != owner
+        verdicts = self.memory.schedule.values() if self.memory.schedule is not None else ()
+        self.recalled += any(isinstance(each, Evict) and each.is_recalled for each in verdicts)
+
+
+@pytest.mark.parametrize("seeds", [(3, 28), pytest.param(range(40, 190), marks=pytest.mark.long)], ids=["", "long"])
+def test_memory_alters_no_verdict_where_spare_nodes_are_lent(seeds: Sequence[int]) -> None:
+    lent = recalled = 0
+    for seed in seeds:
+        life = Lending(seed)
+        for _ in range(2 * STEPS):
+            life.step()
+            life.check()
+        lent, recalled = lent + life.lent, recalled + life.recalled
+    assert lent
+    assert recalled

@@ -268,3 +268,10 @@ def test_who_has_a_reservation_keeps_it_while_a_quota_refuses_another_of_its_nam
         story.settle()
         assert pending(story, "urgent").reason == "QuotaExceeded"
         assert pending(story, "both") == told
+
+
+def test_spare_nodes_come_free_with_their_job() -> None:
+    story = Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"))
+    submit(story, "runs", gpus=8, spares=1, expectedDuration="1h")
+    submit(story, "both", **BOTH)
+    assert pending(story, "both").estimated_start == "2026-11-21T11:00:00Z"

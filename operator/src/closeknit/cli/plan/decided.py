@@ -21,7 +21,7 @@ from closeknit.launch.gang import Gang
 from closeknit.launch.network import Net
 from closeknit.lifecycle.attempt.launched_gang import gang
 from closeknit.lifecycle.attempt.own_pods import children
-from closeknit.lifecycle.book import assumed
+from closeknit.lifecycle.book import assumed, lent_words
 from closeknit.lifecycle.restart.lemons import lemons_of
 from closeknit.lifecycle.status.degraded import Degradation, degradation
 from closeknit.lifecycle.status.pending import traits
@@ -332,6 +332,7 @@ def placed(found: Sitting) -> Placed:
             *(map(str, environment(made, 0).warnings) if made is not None else ()),
             *_lemons(found),
             *_too_few_spares(found),
+            *_lent(found),
         ),
         booked=found.booked,
         unknown_preference=unknown_preference(found.job.spec, found.cluster),
@@ -351,6 +352,12 @@ def _too_few_spares(found: Sitting) -> Iterator[str]:
     has, wanted = len(found.placement.spares or ()), found.job.spec.spares
     if has < wanted:
         yield f"spares: {has} of {wanted}: no more nodes like its own are free near them"
+
+
+def _lent(found: Sitting) -> Iterator[str]:
+    """Which of its nodes are lent to it."""
+    if words := lent_words(found.job.key, found.placement, found.cluster):
+        yield words
 
 
 def _not_told_of(claim: str) -> str:

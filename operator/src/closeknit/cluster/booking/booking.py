@@ -344,13 +344,17 @@ def encoded_spares(shares: Sequence[BookingShare]) -> list[NodeAssignment] | Non
 def until_stored(meant: PlacementStatus, held: Booking) -> PlacementStatus:
     """The placement that a job is to have; what it gives up for that is still its own, among the spares, until the
     change is stored: the write may be refused."""
-    kept = {(share.node, share.gpus) for share in (*decoded(meant), *spares(meant)) if not share.lost}
+    kept = {_what(share) for share in (*decoded(meant), *spares(meant)) if not share.lost}
     had = [
         replace(share, replacement=0)
         for share in (*held.shares, *held.spares)
-        if share.server is None and not share.lost and (share.node, share.gpus) not in kept
+        if share.server is None and not share.lost and _what(share) not in kept
     ]
     return meant.model_copy(update={"spares": encoded_spares((*spares(meant), *had))}) if had else meant
+
+
+def _what(share: BookingShare) -> tuple[str, tuple[int, ...], str]:
+    return share.node, share.gpus, share.mig_device
 
 
 def with_shares(placement: PlacementStatus, shares: Sequence[BookingShare]) -> PlacementStatus:

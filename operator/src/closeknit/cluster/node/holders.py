@@ -46,6 +46,8 @@ class BookedShare:
     """Whether a device plugin may have given it GPUs that are joined differently from the booked ones."""
     replacement: int = 0
     """How many Pods had its place before, which is part of its Pod's name."""
+    is_spare: bool = False
+    """Whether no Pod stands for it: it is to take the place of a lost share, and may be lent until then."""
 
     @property
     def pod_key(self) -> tuple[str, str]:

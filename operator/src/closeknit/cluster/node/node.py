@@ -16,6 +16,9 @@ from closeknit.cluster.objects.silence import Silence
 from closeknit.cluster.persistent.table import EMPTY
 from closeknit.machine.graph import Machine
 
+# What an administrator sets on a node that is certainly off, and what frees its volumes and Pods at once.
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
@@ -206,6 +209,13 @@ class NodeView:
     """Whether it has a Node, or the input has none at all."""
     is_ready: bool = True
     """Whether the Ready condition of its Node is True."""
+    is_unheard: bool = False
+    """Whether it is Unknown, so that Kubernetes has not heard its kubelet either."""
+
+    @property
+    def is_out_of_service(self) -> bool:
+        """Whether an administrator has said that it is certainly off."""
+        return any(taint.key == OUT_OF_SERVICE for taint in self.taints)
 
     @property
     def free_gpus(self) -> int:

@@ -107,6 +107,7 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
             silence=facts.silence,
             is_there=node is not None or not nodes_are_known,
             is_ready=node is None or node.not_ready is None,
+            is_unheard=node is not None and node.is_unheard,
             machine=None,
             topology_generation=report.generation if report else 0,
             usable=(),
@@ -177,6 +178,7 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
         silence=facts.silence,
         is_there=node is not None or not nodes_are_known,
         is_ready=node is None or node.not_ready is None,
+        is_unheard=node is not None and node.is_unheard,
     )
 
 

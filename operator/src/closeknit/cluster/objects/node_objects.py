@@ -29,6 +29,9 @@ class Node(msgspec.Struct, frozen=True):
     """Why the node is not Ready, as a clause; None if it is."""
     not_ready_since: str | None = None
     """When its Ready condition last changed; None if it is Ready, or without a time."""
+    is_unheard: bool = False
+    """Whether its Ready condition is Unknown: Kubernetes has not heard its kubelet. One that is False the kubelet has
+    said itself, and its Pods run on."""
     allocatable: Amounts = {}
     """The amounts for Pods, of every resource that the scheduler counts."""
     capacity: Amounts = {}
@@ -133,6 +136,7 @@ def node(wire: WireNode) -> Node:
         taints=tuple(sorted(taints, key=lambda taint: (taint.key, taint.value, taint.effect))),
         not_ready=not_ready,
         not_ready_since=ready.last_transition_time if ready is not None and not_ready is not None else None,
+        is_unheard=ready is not None and ready.status == "Unknown",
         allocatable=amounts(status.allocatable),
         capacity=amounts({name: amount for name, amount in capacity.items() if name.startswith(_OF_PLUGIN)}),
         restarts_in_place=RESTARTS_IN_PLACE in (status.declared_features or ()),

@@ -112,6 +112,7 @@ def _booked_on(job: JobKey, booked: BookedNeeds) -> Iterable[tuple[str, BookedSh
                 not share.succeeded and has_functions(share.rdma_resource),
                 booked.takes_any or bool(share.nics),  # over NICs sets may be worth the same that are joined otherwise
                 share.replacement,
+                position >= len(held.shares),
             ),
         )
 

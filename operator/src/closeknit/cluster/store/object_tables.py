@@ -13,6 +13,7 @@ from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.cluster.network.census import Census, LabelledLevels
 from closeknit.cluster.network.levels import Place
 from closeknit.cluster.node.holders import BookedShare
+from closeknit.cluster.node.lent_spares import without_lent
 from closeknit.cluster.node.other_pods import OtherPods
 from closeknit.cluster.node.slice_pools import NO_POOLS, slice_pools
 from closeknit.cluster.node.users import GpuUser, gpu_user, gpu_user_to_come
@@ -133,7 +134,7 @@ class ObjectTables:
             nics=self._nics(name),
             lived=self._silent_since(name, now),
             silence=self.all(SILENCES).get(name),
-            bookings=tuple((share, self._worker(share)) for share in self.under(BOOKED_ON, name)),
+            bookings=tuple((share, self._worker(share)) for share in without_lent(self.under(BOOKED_ON, name))),
         )
 
     def _nics(self, name: str) -> NicFacts | None:
@@ -179,7 +180,8 @@ class ObjectTables:
 
     def takers(self, name: str) -> tuple[GpuUser, ...]:
         """Users of a node's resources except Lodgers."""
-        return (*map(gpu_user, self._pods(name)), *map(gpu_user_to_come, self.without_pods(name)))
+        to_come = (share for share in without_lent(self.under(BOOKED_ON, name)) if self._worker(share) is None)
+        return (*map(gpu_user, self._pods(name)), *map(gpu_user_to_come, to_come))
 
     def without_pods(self, name: str) -> tuple[BookedShare, ...]:
         """The shares that are booked on a node and have no bound Pod there."""

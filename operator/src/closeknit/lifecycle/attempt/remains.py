@@ -85,8 +85,8 @@ def removals(subject: Subject, pods: Iterable[Pod]) -> Remains:
 
 def _removal(subject: Subject, pod: Pod) -> Delete | datetime | None:
     """What to do about a Pod that is deleted: it is removed by force, where that is wanted, once its grace period is
-    over and its node dead, as two say who judge apart from each other. Kubernetes itself removes those of nodes that
-    are gone, or have the taint out-of-service."""
+    over and its node dead, as two say who judge apart from each other: a Node that is not Ready by its kubelet's own
+    word runs its Pods. Kubernetes itself removes those of nodes that are gone, or have the taint out-of-service."""
     view = subject.cluster.nodes.get(pod.node)
     is_wanted = subject.cluster.force_deletes and pod.is_live and not pod.is_forced
     if not is_wanted or view is None or not view.is_there or view.silence is None:
@@ -94,7 +94,7 @@ def _removal(subject: Subject, pod: Pod) -> Delete | datetime | None:
     due = lingers_from(pod.deletion_timestamp, subject.now)
     if subject.now < due:
         return due
-    if view.silence.quiet is not Quiet.LONG or view.is_ready:
+    if view.silence.quiet is not Quiet.LONG or not (view.is_unheard or view.is_out_of_service):
         return subject.now + LOOKS_AGAIN
     return Delete("Pod", pod.name, pod.uid, is_forced=True)
 

@@ -9,14 +9,10 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
 
-from closeknit.cluster.node.node import NodeView
-from closeknit.cluster.objects.fault import Taint
+from closeknit.cluster.node.node import OUT_OF_SERVICE, NodeView
 from closeknit.cluster.objects.silence import Quiet
 from closeknit.cluster.pods.gang_runs import GangLink, gang_link
 from closeknit.lifecycle.attempt.attempt import Attempt
-
-# What an administrator sets on a node that is certainly off, and what frees its volumes and Pods at once.
-OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 
 class NodeState(StrEnum):
@@ -91,11 +87,7 @@ def evidence(view: NodeView | None, link: GangLink) -> Evidence:
     if view is None:
         return Evidence(False, False, False, None, link)
     quiet = None if view.silence is None else view.silence.quiet
-    return Evidence(view.is_there, any(map(_is_out_of_service, view.taints)), view.is_ready, quiet, link)
-
-
-def _is_out_of_service(taint: Taint) -> bool:
-    return taint.key == OUT_OF_SERVICE
+    return Evidence(view.is_there, view.is_out_of_service, view.is_ready, quiet, link)
 
 
 def dead_nodes(attempt: Attempt) -> dict[str, str]:

@@ -82,6 +82,7 @@ class Standing:
         reserving, refusal, known_wait = self._reserving, self._questions.refusal, self._reserving.known_wait
         preemptions = self._preemptions
         holders, awaited, may_search = preemptions.holders, preemptions.by_victim, preemptions.may_search
+        may_borrow = preemptions.may_borrow
         for known in self._queue:
             if not isinstance(known, QueueEntry):
                 return known
@@ -107,7 +108,11 @@ class Standing:
             )
             if not is_same or (awaited and key in awaited):
                 return self._case(known)
-            is_answered = known.is_settled and (
+            # What others of its shape are told says nothing of spare nodes that are lent to it, and not to them.
+            is_open = (
+                shape is not None and isinstance(known.verdict, Wait) and may_borrow(shape, -known.place[0], room.freed)
+            )
+            is_answered = (known.is_settled and not is_open) and (
                 shape is None
                 or refusal(shape, room) is known.verdict
                 or (known.is_behind and known_wait(known, shape, room) is known.verdict)
@@ -119,7 +124,8 @@ class Standing:
                 reserving.offer(known, shape, known.verdict.refusal, room.cluster, is_trial=room.is_trial)
             if known.holders is not None and known.holders is not holders and may_search(known.place):
                 return known  # others hold GPUs now, who may make room for it
-            if is_answered or (known.scene is not None and known.scene is room.scene and self._are_views_same):
+            is_scene_same = known.scene is not None and known.scene is room.scene and self._are_views_same
+            if is_answered or (is_scene_same and not is_open):
                 passed.append(known)
             else:
                 return known

@@ -1,10 +1,11 @@
 """Other nodes for a job that has lost some of its own: the rest of them stays booked to it.
 
-The rule, in one place. If all lost nodes can be replaced, they are, and the gang starts; else if the whole gang fits
-anywhere, its own nodes counted as free, it goes there, for a gang that waits trains nothing; else an elastic job goes
-on with the largest size that fits; else it takes what it can get now, holds that with the rest, and waits. HELD_FOR
-after the end it gives everything back, and waits as any other job. What it gives back it marks as lost first: others
-get it once that is stored, as whatever is freed. What it needs where it goes it never gives back.
+The rule, in one place. If all lost nodes can be replaced, they are, and the gang starts; else if its spare nodes would
+do, and are lent, those jobs end that have them; else if the whole gang fits anywhere, its own nodes counted as free, it
+goes there, for a gang that waits trains nothing; else an elastic job goes on with the largest size that fits; else it
+takes what it can get now, holds that with the rest, and waits. HELD_FOR after the end it gives everything back, and
+waits as any other job. What it gives back it marks as lost first: others get it once that is stored, as whatever is
+freed. What it needs where it goes it never gives back.
 
 A gang whose nodes NVLink may join is placed as a whole: in the NVLink domain where its other nodes are, if it fits
 there.
@@ -20,7 +21,7 @@ from datetime import datetime, timedelta
 
 from closeknit.api.names import NVLINK_DOMAIN_LEVEL, ConditionType, ExclusionReason, PendingReason
 from closeknit.api.objects import TrainingJob
-from closeknit.cluster.booking.booking import Booking, BookingShare, names, with_shares
+from closeknit.cluster.booking.booking import Booking, BookingShare, booking, names, with_shares
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.attempt.own_gpus import with_own_gpus_free
@@ -43,6 +44,8 @@ from closeknit.scheduling.policy.spares import of_spares, only_on, unspared, wit
 from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.victims.borrowers import borrowers, to_recall
+from closeknit.scheduling.victims.victim import Victim, gone
 
 # From a missed renewal of a Lease until it is known whether the node is dead (Quiet.SILENT less Quiet.OVERDUE, and a
 # look at the Leases): nodes that died of one cause are found one after the other.
@@ -81,19 +84,19 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     found = NONE if why_whole else _found(asked, held, shares, alone, walk)
     if found.placement is not None:
         best = _past_lemons(found.placement, asked, shares, alone, walk)
-        return _booked(with_spares(job, best, asked, unbooked, walk), job, room)
-    whole = _whole(job, asked, shares, unbooked, walk)
-    if whole is not None:
-        return _moved(whole, job, shares, room)
+        return _booked(_with_spares_again(job, best, asked, unbooked, walk), job, room)
+    until = ended + HELD_FOR
+    taken = _taken(job, found.shares, shares)
+    back = None if news else _called_back(case, asked, taken, until, room, walk, is_whole=why_whole is not None)
+    if (other := back or _moved(job, asked, shares, unbooked, room, walk)) is not None:
+        return other
     if news:  # nobody else could use the node now, and it may be ready again in a moment
-        return Outcome(Hold(as_it_is), until=ended + HELD_FOR, is_settled=False)
+        return Outcome(Hold(as_it_is), until=until, is_settled=False)
     if (rest := _with_fewer(job, asked, unbooked, walk)) is not None:
         both = room.cluster.with_job(holding_both(job, rest, held))
         return Outcome(Book(rest), is_settled=False, room=room.less(both))
-    until = ended + HELD_FOR
     if all(share.lost for share in shares) or not is_between(ended, now, until):
         return _given_back(shares)
-    taken = _taken(job, found.shares, shares)
     verdict = Hold(taken, f"{_words(taken, asked, why_whole)}; it holds the rest until {timestamp(until)}")
     if verdict.shares == held.shares:
         return Outcome(verdict, until=asked_again_at(until, away.until), is_settled=False, scene=room.scene)
@@ -101,8 +104,65 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     return Outcome(verdict, until=until, is_settled=False, room=after)
 
 
-def _moved(whole: Placement, job: TrainingJob, shares: Sequence[BookingShare], room: Room) -> Outcome:
-    """The whole gang goes elsewhere, once it has given back what it does not need there."""
+def _with_spares_again(job: TrainingJob, found: Placement, asked: Request, unbooked: Cluster, walk: Walk) -> Placement:
+    """The placement with its spares: free nodes, and then those of before that are lent."""
+    found = with_spares(job, found, asked, unbooked, walk)
+    there = borrowers(job, walk.cluster, walk.now) if len(found.spares) < job.spec.spares else ()
+    held = walk.cluster.booking_of(job.key)
+    if not there or held is None:
+        return found
+    free = unbooked.after(tuple(each for victim in there for each in gone(unbooked, victim.job)))
+    return with_spares(job, found, of_spares(asked, held), free, walk)
+
+
+def _called_back(
+    case: Case,
+    asked: Request,
+    taken: tuple[BookingShare, ...],
+    until: datetime,
+    room: Room,
+    walk: Walk,
+    *,
+    is_whole: bool,
+) -> Outcome | None:
+    """It holds what it has until those jobs have ended that its spare nodes are lent to; None where they would not do
+    for all that is lost. `is_whole`: it is placed as a whole."""
+    owner = _holding(case.job, taken)
+    held = booking(owner)
+    if held is None or not held.spares or walk.now >= until:
+        return None
+    away = avoided_nodes(case.job, room.cluster, walk.now)
+    own = with_own_gpus_free(case.job, case.pods, room.cluster)
+    own = own.with_job(_unbooked(owner)) if is_whole else unspared(owner, own.with_job(owner))
+    only = only_on(asked, frozenset(share.node for share in (*held.spares, *held.shares) if not share.lost))
+    if is_whole and walk.questions.can_place(only, own.without(away.devices)):
+        return None  # it goes there at once
+    free = walk.preemptions.settled(own)
+
+    def fits(some: Sequence[Victim]) -> bool:
+        changes = (each for victim in some for each in gone(free, victim.job))
+        there = free.after(tuple(changes)).without(away.devices)
+        if is_whole:
+            return walk.questions.can_place(only, there)
+        return walk.questions.replaced(only, taken, there).placement is not None
+
+    back = to_recall(borrowers(case.job, room.cluster, walk.now), fits)
+    if back is None:
+        return None
+    for each in back:
+        walk.preemptions.recall(each.awaited, case.key)
+    words = f"{_loss(taken)}; jobs that its spare nodes were lent to make room for it"
+    after = room.less(room.cluster.with_job(owner))
+    return Outcome(Hold(taken, words), until=until, is_settled=False, room=after)
+
+
+def _moved(
+    job: TrainingJob, asked: Request, shares: Sequence[BookingShare], unbooked: Cluster, room: Room, walk: Walk
+) -> Outcome | None:
+    """The whole gang goes elsewhere, once it has given back what it does not need there; None where it does not fit."""
+    whole = _whole(job, asked, shares, unbooked, walk)
+    if whole is None:
+        return None
     left = _without_unused(shares, whole)
     return _booked(whole, job, room) if left == tuple(shares) else Outcome(Hold(left), is_settled=False)
 
@@ -253,10 +313,18 @@ def _with_servers(taken: Sequence[BookingShare], shares: Sequence[BookingShare])
     )
 
 
-def _words(shares: Sequence[BookingShare], asked: Request, why_whole: str | None) -> str:
-    lost = [share for share in shares if share.lost and share.server is None]
+def _lost(shares: Sequence[BookingShare]) -> list[BookingShare]:
+    return [share for share in shares if share.lost and share.server is None]
+
+
+def _loss(shares: Sequence[BookingShare]) -> str:
+    lost = _lost(shares)
     kept = sum(1 for share in shares if not share.lost and share.server is None)
-    holds = f"it lost {names([share.node for share in lost])} and holds {count(kept, 'node')} of {kept + len(lost)}"
+    return f"it lost {names([share.node for share in lost])} and holds {count(kept, 'node')} of {kept + len(lost)}"
+
+
+def _words(shares: Sequence[BookingShare], asked: Request, why_whole: str | None) -> str:
+    lost, holds = _lost(shares), _loss(shares)
     inside = f" inside its {asked.level}" if asked.level is not None else ""
     if why_whole is not None:
         return f"{holds}; it is placed as a whole, for {why_whole}, and there is no room for that now{inside}"

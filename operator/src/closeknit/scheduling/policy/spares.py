@@ -13,7 +13,7 @@ from closeknit.cluster.booking.booking import Booking, assignments, encoded_spar
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.book import assumed, booked_share
 from closeknit.placement.replacement import not_replaced
-from closeknit.placement.values.placement import Placement, Share
+from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.policy.walk import Walk
 
@@ -27,7 +27,8 @@ def with_spares(job: TrainingJob, found: Placement, asked: Request, cluster: Clu
     if not wanted:
         return found
     asked, cluster = walk.lemons.without(asked, cluster)
-    shares, taken = list(map(booked_share, found.shares)), list[Share]()
+    taken = list(found.spares)
+    shares = list(map(booked_share, (*found.shares, *taken)))
     while len(taken) < wanted:
         held = cluster.with_job(assumed(job, replace(found, spares=tuple(taken))))
         like = max(shares[: len(found.shares)], key=lambda share: len(share.gpus))

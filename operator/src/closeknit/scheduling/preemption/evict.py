@@ -1,4 +1,7 @@
-"""The verdict on a job that makes room for another, once it is stored for whom: it ends, shrinks or moves."""
+"""The verdict on a job that makes room for another, once it is stored for whom: it ends, shrinks or moves.
+
+What is stored of a job whose spare nodes are lent is that it has lost nodes: that is enough to end those on them.
+"""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -35,14 +38,16 @@ def evicted(case: Case, room: Room, walk: Walk) -> Outcome | None:
     by, awaited = told
     if (held.uid, held.attempt) != (awaited.uid, awaited.attempt):
         return None
-    if not _is_awaited(awaited, by, room.cluster) or not goes(awaited, by, room.cluster, walk):
+    is_recalled = case.key in walk.preemptions.recalled
+    is_awaited = is_recalled or _is_awaited(awaited, by, room.cluster)
+    if not is_awaited or not goes(awaited, by, room.cluster, walk):
         return None
     without = room.cluster.after(tuple(gone(room.cluster, case.job)))
     if awaited.moves:
         return _moved(case, held, by, room, without, walk)
     found = smaller(case.job, fewer(case.job.spec, held.gpus), without, walk)
     if found is None:
-        return Outcome(Evict(held, by), is_settled=False)
+        return Outcome(Evict(held, by, is_recalled=is_recalled), is_settled=False)
     both = room.cluster.with_job(holding_both(case.job, found, held))
     return Outcome(Shrink(held, found, by), is_settled=False, room=room.less(both))
 

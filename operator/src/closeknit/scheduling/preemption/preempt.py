@@ -21,6 +21,7 @@ from closeknit.placement.values.request import Request
 from closeknit.scheduling.policy.admit import admit, cannot_be_made
 from closeknit.scheduling.policy.probation import put_off
 from closeknit.scheduling.policy.walk import Walk
+from closeknit.scheduling.preemption.lending import on_lent_spares
 from closeknit.scheduling.preemption.made_room import alone, made_room, placed
 from closeknit.scheduling.preemption.surplus import sparing
 from closeknit.scheduling.preemption.words import room_words
@@ -40,7 +41,7 @@ _IN_VAIN_FOR = timedelta(hours=1)
 
 def preempt(case: Case, room: Room, walk: Walk) -> Outcome:
     """The GPUs that the job gets now, or those that jobs of lower priority leave to it, or why it gets none."""
-    outcome = admit(case, room, walk)
+    outcome = on_lent_spares(case, room, walk, admit(case, room, walk))  # for that nobody ends
     asked = _asked(case, outcome, room, walk)
     if asked is None or outcome.shape is None:
         return outcome

@@ -114,7 +114,7 @@ class _Futures:
             return sum(
                 len(cluster.nodes[pod.place].holders) for pod in cluster.pods_of(job) if pod.place in cluster.nodes
             )
-        return sum(len(share.gpus) for share in booking.shares)
+        return sum(len(share.gpus) for share in (*booking.shares, *booking.spares))
 
     def _weight(self, begins: int, moments: int) -> int:
         cluster = self._known[0]

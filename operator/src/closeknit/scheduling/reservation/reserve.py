@@ -102,5 +102,5 @@ def _is_on(job: JobKey, nodes: set[str], cluster: Cluster) -> bool:
     """Whether a job holds something of these nodes, by its booking or by Pods that are left."""
     booking = cluster.booking_of(job)
     if booking is not None:
-        return any(share.node in nodes for share in booking.shares)
+        return any(share.node in nodes for share in (*booking.shares, *booking.spares))
     return any(pod.place in nodes for pod in cluster.pods_of(job) if pod.is_live)

@@ -1,20 +1,37 @@
 """What the policies of preemption share on one walk over the queue."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from functools import cached_property
+from typing import NamedTuple
 
 from closeknit.api.names import JobKey
 from closeknit.cluster.booking.booking import AwaitedAttempt
 from closeknit.cluster.cluster import Cluster
 from closeknit.placement.values.request import Request
-from closeknit.scheduling.queue.entries import GpuHolder, Holders, JobQueue, QueuePlace, Schedule, is_same_order
+from closeknit.scheduling.queue.entries import (
+    GpuHolder,
+    Holders,
+    JobQueue,
+    QueuePlace,
+    RequestShape,
+    Schedule,
+    is_same_order,
+)
 from closeknit.scheduling.victims.victim import going, leaving
 
 # Searches of one decision look at so many nodes in all, and at least one is for the first job that could have victims.
 # One more is in turn, so that no job without luck keeps those behind it from theirs.
 NODES_PER_DECISION = 256
 TURN_SEARCHES = 1
+
+
+class LentSpares(NamedTuple):
+    """What is lent in one cluster."""
+
+    owners: tuple[JobKey, ...]
+    cluster: Cluster
+    without: Cluster
+    """The cluster without the spares of these."""
 
 
 class Preemptions:
@@ -33,6 +50,12 @@ class Preemptions:
         self._head = max(1, NODES_PER_DECISION // max(1, len(cluster.nodes))) if are_bounded else None
         self._turn = TURN_SEARCHES
         self._vain: dict[tuple[Request, int], Cluster] = {}
+        self._lenders: dict[int, tuple[JobKey, ...]] = {}
+        self._lent_in_vain: dict[tuple[RequestShape, tuple[JobKey, ...]], Cluster] = {}
+        self.lent: LentSpares | None = None
+        """The last that was asked for."""
+        self.recalled: set[JobKey] = set()
+        """Jobs that end on this walk because the spare nodes that were lent to them are needed."""
 
     @property
     def came_to(self) -> QueuePlace | None:
@@ -40,9 +63,9 @@ class Preemptions:
         return self._came_to if self.is_short else None
 
     @cached_property
-    def by_victim(self) -> Mapping[JobKey, tuple[JobKey, AwaitedAttempt]]:
-        """Who makes room, and for whom, as it is stored. One that makes room for several does so for the first of them
-        by name."""
+    def by_victim(self) -> dict[JobKey, tuple[JobKey, AwaitedAttempt]]:
+        """Who makes room, and for whom: as it is stored, and of spare nodes as it is found on this walk. One that makes
+        room for several does so for the first of them by name."""
         found: dict[JobKey, tuple[JobKey, AwaitedAttempt]] = {}
         for key in sorted(self._cluster.awaiting, reverse=True):
             for each in self._cluster.awaiting[key]:
@@ -53,6 +76,29 @@ class Preemptions:
     def lowest(self) -> int | None:
         """The lowest priority of a job that holds GPUs; None where none is lower than another."""
         return min((each.priority for each in self.holders), default=None) if self.holders is not None else None
+
+    def lenders(self, priority: int) -> tuple[JobKey, ...]:
+        """Jobs with spare nodes that a job of this priority may come to be lent."""
+        found = self._lenders.get(priority)
+        if found is None:
+            there = (each for each in self.holders or () if each.booking.spares and each.priority > priority)
+            found = self._lenders[priority] = tuple(each.key for each in there)
+        return found
+
+    def may_borrow(self, shape: RequestShape, priority: int, freed: Cluster) -> bool:
+        """Whether a job that asks this may come to be lent spare nodes; not if it is known that nobody's would do,
+        which stands as long as nothing is freed."""
+        owners = self.lenders(priority)
+        return bool(owners) and self._lent_in_vain.get((shape, owners)) is not freed
+
+    def lent_in_vain(self, shape: RequestShape, priority: int, freed: Cluster) -> None:
+        """This does not fit on the spare nodes of anybody who may lend them to this priority."""
+        self._lent_in_vain[shape, self.lenders(priority)] = freed
+
+    def recall(self, awaited: AwaitedAttempt, by: JobKey) -> None:
+        """This one has to leave the spare nodes of a job that comes before it in the queue."""
+        self.recalled.add(awaited.job)
+        self.by_victim.setdefault(awaited.job, (by, awaited))
 
     def settled(self, cluster: Cluster) -> Cluster:
         """The cluster once all are gone that go anyway: Pods of ended attempts, and jobs that make room."""

@@ -70,6 +70,7 @@ function placed(store, key, job) {
   if (axes.length) facts.push(["Parallelism", axes.map(([name, size]) => `${name} ${size}`).join(" × ")]);
   if (job.limitedBy) facts.push(["Limited by", job.limitedBy]);
   if (job.spares?.length) facts.push(["Spare nodes", job.spares.map((name) => h("a", { href: nodeLink(name) }, name, " "))]);
+  if (job.lent?.length) facts.push(["Lent to it, until their owner needs them", job.lent.map((name) => h("a", { href: nodeLink(name) }, name, " "))]);
   const lost = job.shares.filter((share) => share[3] === "Lost").map((share) => share[0]);
   const parts = [];
   if (lost.length) parts.push(h("p", { class: "note bad" }, h("strong", {}, "Lost: "), lost.join(", "), ". The rest is held while another node takes its place."));

@@ -1,0 +1,87 @@
+"""Spare nodes are lent: a job that fits nowhere else gets those of jobs that may end it.
+
+A spare is lent by a job of higher priority whose PriorityClass lets it end others, and only while nothing happens to
+that job. The borrower delays no reservation, and ends uncharged once the owner loses a node (policy/replace.py).
+"""
+
+from dataclasses import replace
+
+from closeknit.api.names import JobKey, PendingReason
+from closeknit.cluster.cluster import Cluster
+from closeknit.lifecycle.book import assumed
+from closeknit.lifecycle.verdict import Book, Refusal, Wait
+from closeknit.placement.values.placement import Placement
+from closeknit.placement.values.request import Request
+from closeknit.scheduling.policy.admit import cannot_be_made
+from closeknit.scheduling.policy.spares import unspared, with_spares
+from closeknit.scheduling.policy.walk import Walk
+from closeknit.scheduling.preemption.made_room import alone, placed
+from closeknit.scheduling.queue.entries import Case, Outcome
+from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.reservation.reserve import waits_for_room
+from closeknit.scheduling.victims.preemptions import LentSpares
+
+
+def on_lent_spares(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome:
+    """The outcome with the spare nodes of others, of a job that waits for room; the same one where there are none."""
+    shape, verdict, job = outcome.shape, outcome.verdict, case.job
+    if shape is None or not isinstance(verdict, Wait) or not _is_for_room(verdict.refusal):
+        return outcome
+    known, priority = walk.preemptions, room.cluster.priority(job)
+    if not known.may_borrow(shape, priority, room.freed):
+        return outcome
+    if (lent := _lent(priority, room.cluster, walk)) is room.cluster:
+        known.lent_in_vain(shape, priority, room.freed)
+        return outcome
+    is_trial = walk.probation.may_be_refused(job, case.answers)
+    is_barred = walk.probation.refusal(job, case.answers, is_trial=is_trial) is not None
+    if is_barred or not walk.questions.take_more(case.place):
+        return outcome
+    asked, there = replace(shape.request, patient_level=None), alone(case, lent, walk)
+    found = placed(case, asked, there, walk)
+    if found is None and there is lent:  # nor any other job that asks the same
+        known.lent_in_vain(shape, priority, room.freed)
+    found = None if found is None else _passing(case, asked, found, there, walk)
+    if found is None or cannot_be_made(case, found, shape, outcome.until, room) is not None:
+        return outcome
+    found = with_spares(job, found, asked, alone(case, room.cluster, walk), walk)
+    found = walk.reserving.without_spares_there(job, found)
+    walk.reserving.withdraw(case.key)
+    walk.reserving.note(job, found)
+    booked = room.less(room.cluster.with_job(assumed(job, found)), is_trial=is_trial)
+    return Outcome(Book(found), shape, is_settled=False, room=booked)
+
+
+def _is_for_room(refusal: Refusal) -> bool:
+    """Whether it is refused for want of room, now or because of a job before it."""
+    return refusal.reason is PendingReason.BEHIND_RESERVATION or waits_for_room(refusal)
+
+
+def _lent(priority: int, cluster: Cluster, walk: Walk) -> Cluster:
+    """The cluster without the spares that are lent to jobs of this priority; the same object without any."""
+    owners = tuple(each for each in walk.preemptions.lenders(priority) if _lends(each, cluster, walk))
+    known = walk.preemptions.lent
+    if known is None or known.owners != owners or known.cluster is not cluster:
+        without = cluster
+        for each in owners:
+            without = unspared(without.jobs[each], without)
+        walk.preemptions.lent = known = LentSpares(owners, cluster, without)
+    return known.without
+
+
+def _lends(owner: JobKey, cluster: Cluster, walk: Walk) -> bool:
+    """Whether a job lends its spares now: it runs, and neither this walk nor a write that is under way changes what it
+    holds. What it gives up is among its spares until that is stored, and may be its own again."""
+    job, held = cluster.jobs[owner], cluster.booking_of(owner)
+    if held is None or held.lost or held.awaits or owner in walk.memory.busy:
+        return False
+    if job is not walk.cluster.jobs[owner] or job.spec.suspend or job.metadata.deletion_timestamp is not None:
+        return False
+    return cluster.may_preempt(job)
+
+
+def _passing(case: Case, asked: Request, found: Placement, there: Cluster, walk: Walk) -> Placement | None:
+    """The placement, or another one that takes nothing that is kept for a job before it; None where there is none."""
+    if walk.reserving.makes_room_for(case.job, found):
+        return found
+    return walk.reserving.passing(case.job, found, there, lambda other: placed(case, asked, other, walk))

@@ -1,0 +1,336 @@
+"""Spare nodes are lent to jobs that their owner may end, and taken back when it loses a node."""
+
+from typing import Any
+
+import pytest
+
+from closeknit.api.names import JobKey
+from closeknit.api.trainingjob_status import State
+from closeknit.cluster.objects.silence import Quiet
+from closeknit.scheduling.memo.memory import Memory
+from scenarios.manifests import priority_class, training_job
+from scenarios.restarting_gangs import running
+from scenarios.story import Story, dra_node, plugin_node
+
+KINDS = pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["plugin", "DRA"])
+HIGH: dict[str, Any] = {"priorityClassName": "high"}
+
+
+@pytest.fixture(autouse=True)
+def no_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistake of ours fails the test, and is not told to the job."""
+    monkeypatch.setattr("closeknit.scheduling.schedule.guarded", lambda run, *rest: run(*rest))
+
+
+def site(kind: Any = plugin_node, *, nodes: int = 3, spares: int = 1, gpus: int = 16, **spec: Any) -> Story:
+    """A job `owner` of high priority that runs on gpu-1 and gpu-2 of so many nodes, and holds others to spare."""
+    machines = [each for number in range(1, nodes + 1) for each in kind(f"gpu-{number}")]
+    classes = [priority_class("high", 100), priority_class("top", 200), priority_class("meek", 100, preempts=False)]
+    story = Story(*machines, *classes, job("owner", gpus, spares=spares, **{**HIGH, **spec}))
+    begin(story)
+    return story
+
+
+def job(name: str, gpus: int = 8, **spec: Any) -> dict[str, Any]:
+    return training_job(name, spec={"gpus": gpus, **spec})
+
+
+def begin(story: Story) -> None:
+    """All Pods run, and their containers with them."""
+    story.settle()
+    story.run_all()
+    for name in story.pods():
+        if story.pod(name)["status"].get("phase") == "Running":
+            states = [{"name": "trainer", "state": {"running": {"startedAt": "2026-11-21T10:00:00Z"}}}]
+            story.change_pod(name, containerStatuses=states)
+    story.settle()
+
+
+def submit(story: Story, name: str, gpus: int = 8, **spec: Any) -> None:
+    story.add(job(name, gpus, **spec))
+    begin(story)
+
+
+def finish(story: Story) -> None:
+    """Kubelets end what they were told to end, and Kubernetes frees the claims of that."""
+    story.end_stopped()
+    for (kind, _, name), pod in story.objects.items():
+        claim = story.objects.get(("ResourceClaim", "team-b", name))
+        if kind == "Pod" and pod["status"]["phase"] == "Failed" and claim is not None:
+            claim.pop("status", None)
+    begin(story)
+
+
+def die(story: Story, *names: str) -> None:
+    for name in names:
+        story.lose_node(name)
+        story.silence(name, Quiet.LONG)
+    story.settle()
+
+
+def nodes(story: Story, name: str) -> list[str]:
+    placement = story.status(name).placement
+    return [] if placement is None else [each.name for each in placement.nodes]
+
+
+def spares(story: Story, name: str = "owner") -> list[str]:
+    placement = story.status(name).placement
+    return [] if placement is None else [each.name for each in placement.spares or ()]
+
+
+def end(story: Story, name: str) -> None:
+    """A job is deleted, and all that it owns."""
+    del story.objects["TrainingJob", "team-b", name]
+    for pod in [each for each in story.pods() if each.startswith(f"{name}-a")]:
+        story.remove_pod(pod)
+
+
+def live_pods_on(story: Story, node: str) -> list[str]:
+    return [
+        name
+        for name in story.pods()
+        if (pod := story.pod(name))["status"]["phase"] == "Running" and pod["spec"].get("nodeName") == node
+    ]
+
+
+@KINDS
+def test_a_job_of_lower_priority_runs_on_them_where_nothing_else_is_free(kind: Any) -> None:
+    story = site(kind)
+    assert (nodes(story, "owner"), spares(story)) == (["gpu-1", "gpu-2"], ["gpu-3"])
+    before = story.objects["TrainingJob", "team-b", "owner"]["metadata"]["resourceVersion"]
+    submit(story, "low")
+    assert (nodes(story, "low"), story.status("low").state) == (["gpu-3"], State.RUNNING)
+    assert spares(story) == ["gpu-3"], "and it stays the owner's"
+    assert story.objects["TrainingJob", "team-b", "owner"]["metadata"]["resourceVersion"] == before
+    assert story.notices[-1].note == (
+        "8 GPUs on gpu-3; gpu-3 is a spare node of another job, which takes it back when it loses a node: the job then "
+        "waits again"
+    )
+    view = story.cluster.nodes["gpu-3"]
+    assert {holder.name for holder in view.holders.values()} == {"low"}
+    assert view.plugin is None or view.plugin.requested == 8
+
+
+@KINDS
+def test_it_gets_other_nodes_first(kind: Any) -> None:
+    story = site(kind, nodes=4)
+    submit(story, "low")
+    assert nodes(story, "low") == ["gpu-4"]
+    submit(story, "other")
+    assert nodes(story, "other") == ["gpu-3"]
+
+
+@KINDS
+def test_the_owner_takes_it_back_when_it_loses_a_node(kind: Any) -> None:
+    story = site(kind)
+    submit(story, "low")
+    die(story, "gpu-2")
+    assert story.status("low").state is State.RESTARTING
+    (ended,) = story.status("low").attempts
+    assert (ended.reason, ended.charged) == ("Preempted", False)
+    assert ended.message == (
+        "makes room for team-b/owner, which has lost nodes, and lent it its spare nodes; the job keeps its age, is not "
+        "charged for this, and starts again as soon as there is room for it"
+    )
+    pending = story.status("owner").pending
+    assert pending is not None
+    assert (pending.reason, pending.message) == (
+        "NodesLost",
+        "it lost gpu-2 and holds 1 node of 2; jobs that its spare nodes were lent to make room for it",
+    )
+    assert nodes(story, "owner") == ["gpu-1", "gpu-2"]
+    assert live_pods_on(story, "gpu-3") == ["low-a1-worker-00000"], "it has its grace period"
+    finish(story)
+    assert (nodes(story, "owner"), story.status("owner").state) == (["gpu-1", "gpu-3"], State.RUNNING)
+    waiting = story.status("low").pending
+    assert waiting is not None
+    assert waiting.reason == "InsufficientGPUs"
+
+
+def test_a_free_node_is_taken_before_a_borrower_has_to_end() -> None:
+    story = site(nodes=5)
+    submit(story, "filler", 16)
+    submit(story, "low")
+    assert nodes(story, "low") == ["gpu-3"]
+    end(story, "filler")
+    die(story, "gpu-2")
+    assert (nodes(story, "owner"), nodes(story, "low")) == (["gpu-1", "gpu-4"], ["gpu-3"])
+    assert spares(story) == ["gpu-5"]
+
+
+def test_they_are_not_lent_to_a_job_of_the_same_priority() -> None:
+    story = site()
+    submit(story, "other", **HIGH)
+    assert (nodes(story, "other"), spares(story)) == ([], ["gpu-3"])
+
+
+def test_a_job_of_higher_priority_borrows_nothing_and_takes_the_room_for_good() -> None:
+    story = site()
+    submit(story, "other", priorityClassName="top")
+    finish(story)
+    assert [each.reason for each in story.status("owner").attempts] == ["Preempted"]
+    assert (nodes(story, "other"), spares(story)) == (["gpu-3"], [])
+
+
+def test_a_borrower_that_comes_to_have_the_owners_priority_is_not_ended_for_it() -> None:
+    story = site()
+    submit(story, "low")
+    story.edit_job("low", **HIGH)
+    die(story, "gpu-2")
+    assert (nodes(story, "low"), story.status("low").attempts) == (["gpu-3"], [])
+    pending = story.status("owner").pending
+    assert pending is not None
+    assert "and there is none" in pending.message
+
+
+def test_an_owner_that_may_end_nobody_lends_none() -> None:
+    story = site(priorityClassName="meek")
+    submit(story, "low")
+    assert nodes(story, "low") == []
+    assert spares(story) == ["gpu-3"]
+
+
+@KINDS
+def test_the_owner_ends_and_the_borrower_stays(kind: Any) -> None:
+    story = site(kind)
+    submit(story, "low")
+    end(story, "owner")
+    begin(story)
+    assert (nodes(story, "low"), story.status("low").state, story.status("low").attempts) == (
+        ["gpu-3"],
+        State.RUNNING,
+        [],
+    )
+    submit(story, "other", 8)
+    assert nodes(story, "other") == ["gpu-1"]
+
+
+@KINDS
+def test_the_borrower_ends_and_nobody_else_gets_its_node(kind: Any) -> None:
+    story = site(kind)
+    submit(story, "low")
+    end(story, "low")
+    submit(story, "top", priorityClassName="high")
+    assert nodes(story, "top") == []
+    die(story, "gpu-2")
+    assert nodes(story, "owner") == ["gpu-1", "gpu-3"]
+
+
+@KINDS
+def test_a_borrower_may_be_larger_than_the_spares(kind: Any) -> None:
+    story = site(kind, nodes=4)
+    submit(story, "low", 16)
+    assert sorted(nodes(story, "low")) == ["gpu-3", "gpu-4"]
+    die(story, "gpu-1")
+    finish(story)
+    assert (nodes(story, "owner"), spares(story)) == (["gpu-3", "gpu-2"], ["gpu-4"])
+    assert story.status("low").state is State.RESTARTING
+
+
+@KINDS
+def test_two_borrow_parts_of_one_spare_node_and_only_who_must_ends(kind: Any) -> None:
+    story = site(kind, nodes=4, spares=2)
+    submit(story, "one", 4)
+    submit(story, "two", 4)
+    submit(story, "three", 8)
+    assert [nodes(story, name) for name in ("one", "two", "three")] == [["gpu-3"], ["gpu-3"], ["gpu-4"]]
+    die(story, "gpu-2")
+    assert [len(story.status(name).attempts) for name in ("one", "two", "three")] == [0, 0, 1]
+    finish(story)
+    assert (nodes(story, "owner"), story.status("owner").state) == (["gpu-1", "gpu-4"], State.RUNNING)
+    assert spares(story) == ["gpu-3"], "the other one is still its own"
+
+
+def test_what_is_left_of_a_spare_that_is_lent_in_part_is_nobody_elses() -> None:
+    story = site(dra_node)
+    submit(story, "low", 4)
+    assert nodes(story, "low") == ["gpu-3"]
+    submit(story, "top", 4, priorityClassName="high")
+    assert nodes(story, "top") == []
+    submit(story, "other", 4)
+    assert nodes(story, "other") == ["gpu-3"]
+
+
+@KINDS
+def test_where_all_nodes_are_lost_the_lent_ones_take_their_place(kind: Any) -> None:
+    story = site(kind, nodes=2, gpus=8)
+    submit(story, "low")
+    assert nodes(story, "low") == ["gpu-2"]
+    die(story, "gpu-1")
+    finish(story)
+    assert (nodes(story, "owner"), story.status("owner").state) == (["gpu-2"], State.RUNNING)
+
+
+@KINDS
+def test_an_operator_that_starts_again_between_writes_goes_on(kind: Any) -> None:
+    """Nothing is remembered from one write to the next, and each order of the writes leads to the same."""
+    story = site(kind)
+    submit(story, "low")
+    story.lose_node("gpu-2")
+    story.silence("gpu-2", Quiet.LONG)
+    for _ in range(30):
+        plans = [plan for plan in story.plans() if plan.writes]
+        if not plans:
+            break
+        story.write(plans[-1])
+        held = [node for name in ("owner", "low") for node in nodes(story, name) if node == "gpu-3"]
+        assert len(held) <= 1
+    assert live_pods_on(story, "gpu-3") == ["low-a1-worker-00000"]
+    finish(story)
+    assert (nodes(story, "owner"), nodes(story, "low")) == (["gpu-1", "gpu-3"], [])
+
+
+def test_while_a_write_for_the_owner_is_under_way_nothing_of_it_is_lent() -> None:
+    story = site()
+    story.add(job("low"))
+    plans = story.decide(Memory(busy=frozenset({JobKey("team-b", "owner")}))).plans
+    assert not [plan for plan in plans if plan.actions]
+    begin(story)
+    assert nodes(story, "low") == ["gpu-3"]
+
+
+def test_a_job_that_would_delay_the_first_that_waits_borrows_nothing() -> None:
+    """It gets the owner's nodes, spares included, once that ends, and that is declared."""
+    story = site(nodes=3, expectedDuration="1h")
+    submit(story, "first", 24, priorityClassName="high")
+    assert story.status("first").pending is not None
+    submit(story, "low")
+    assert nodes(story, "low") == []
+    submit(story, "short", expectedDuration="10m")
+    assert nodes(story, "short") == ["gpu-3"]
+
+
+@KINDS
+def test_pods_that_stay_in_place_wait_for_a_borrower_too(kind: Any) -> None:
+    story = running(kind, nodes=4, spares=1, **HIGH)
+    story.add(priority_class("high", 100))
+    submit(story, "low")
+    assert (nodes(story, "low"), spares(story, "train")) == (["gpu-4"], ["gpu-4"])
+    die(story, "gpu-2")
+    assert [each.reason for each in story.status("low").attempts] == ["Preempted"]
+    assert "train-a1-worker-00001-r1" not in story.pods()
+    finish(story)
+    assert (nodes(story, "train"), story.status("train").attempt) == (["gpu-1", "gpu-4", "gpu-3"], 1)
+    assert "train-a1-worker-00001-r1" in story.pods()
+
+
+def test_who_waits_behind_a_reservation_borrows_what_is_not_kept() -> None:
+    story = site(nodes=4)
+    submit(story, "long", expectedDuration="1h")
+    submit(story, "both", 16, **HIGH)
+    submit(story, "low")
+    assert nodes(story, "low") == ["gpu-3"]
+
+
+def test_after_ten_minutes_the_owner_waits_no_longer() -> None:
+    """The borrower's Pod does not go: its kubelet confirms nothing."""
+    story = site()
+    submit(story, "low")
+    die(story, "gpu-2")
+    story.dead.add("gpu-3")
+    for seconds, reason in ((599, "NodesLost"), (2, "PreemptionPending")):
+        story.pass_time(seconds)
+        story.settle()
+        pending = story.status("owner").pending
+        assert pending is not None
+        assert pending.reason == reason
