@@ -208,6 +208,20 @@ def test_a_kind_that_the_values_want_and_the_cluster_lacks_is_told_in_words(inst
     assert rehearsed(installed, *(f"--set={path}.enabled=auto" for path in list(lacking)[:2]))[1] == []
 
 
+def test_a_topology_whose_kind_nobody_has_brought_is_told_in_words(installed: LocalCluster) -> None:
+    installed.apply(NVIDIA)
+    levels = "--set=clusterTopology.levels[0].name=rack,clusterTopology.levels[0].nodeLabel=net.example/rack"
+    assert rehearsed(installed, levels)[1] == []
+    installed.kubectl("delete", "crd", "clustertopologies.closeknit.dev")
+    try:
+        words = "this cluster has no kind ClusterTopology of closeknit.dev/v1alpha1: apply the files of crds/ first"
+        with pytest.raises(HelmError, match=words):
+            rehearsed(installed, levels)
+    finally:
+        installed.apply(CHART / "files" / "crds" / "clustertopologies.yaml")
+        installed.kubectl("wait", "--for=condition=Established", "crd/clustertopologies.closeknit.dev", "--timeout=30s")
+
+
 def test_a_second_release_is_refused(installed: LocalCluster) -> None:
     """It would take the roles and policies of the first; and one that is gone, its bindings left, is no first one."""
     installed.apply(NVIDIA)

@@ -8,7 +8,7 @@ from closeknit.lifecycle.overview.summary import news_of, summary
 from closeknit.lifecycle.topology_status import topology_news
 from closeknit.placement.fragmentation import fragmentation
 from closeknit.placement.gang.cache import Tables
-from scenarios.manifests import Manifest, booked, node, node_topology, training_job
+from scenarios.manifests import Manifest, booked, cut, node, node_topology, training_job
 from scenarios.views import NOON, cluster
 
 TOPOLOGY: Manifest = {
@@ -109,3 +109,13 @@ def test_the_moment_alone_is_no_news() -> None:
     earlier = found.model_copy(update={"told": "2026-11-20T00:00:00Z"})
     assert news_of(found, earlier) is earlier
     assert news_of(found, None) is found
+
+
+def test_a_number_that_an_older_crd_drops_is_not_told_at_each_look() -> None:
+    found = glance(cluster(TOPOLOGY, node("n0", gpus=7), cut(node_topology("n0", count=8), 0, count=3)))
+    assert (found.gpus.mig, found.gpus.free) == (1, 7)
+    kept = found.model_copy(update={"told": "2026-11-20T00:00:00Z", "gpus": found.gpus.model_copy(update={"mig": 0})})
+    assert news_of(found, kept) is kept
+    whole = kept.model_copy(update={"gpus": kept.gpus.model_copy(update={"free": 8})})  # before it was cut
+    assert news_of(found, whole) is found
+    assert news_of(whole, found) is whole

@@ -38,9 +38,12 @@ def summary(cluster: Cluster, free: Fragmentation | None, now: datetime, version
 
 
 def news_of(found: ClusterSummary, stored: ClusterSummary | None) -> ClusterSummary:
-    """The stored one where nothing but the moment is another."""
-    is_same = stored is not None and found.model_copy(update={"told": stored.told}) == stored
-    return stored if is_same and stored is not None else found
+    """The stored one where nothing but the moment is another. One without GPUs in MIG mode may be what a CRD has kept
+    that is older than this number, which never changes alone: it would be written at each look."""
+    if stored is None:
+        return found
+    gpus = found.gpus if stored.gpus.mig else found.gpus.model_copy(update={"mig": 0})
+    return stored if found.model_copy(update={"told": stored.told, "gpus": gpus}) == stored else found
 
 
 def _domains(cluster: Cluster, nodes: Iterable[NodeView]) -> list[DomainSummary]:
