@@ -166,6 +166,9 @@ def test_a_gpu_that_is_cut_is_drawn_as_its_mig_devices(page: Page) -> None:
         expect(card.locator("rect.gpu.device")).to_have_count(3)
         expect(card.locator("rect.gpu.device.job[data-job='team-b/small']")).to_have_count(1)
         expect(card.locator(".cross")).to_have_count(0)
+        expect(card.locator("rect.gpu.mig")).to_have_count(1)  # around them: a free one is as dark as the card
+        expect(page.locator("#totals")).to_contain_text("1 in MIG mode")
+        expect(page.locator("#legend")).to_contain_text("cut into MIG devices")
         expect(card).to_have_attribute(
             "aria-label", re.compile("2 of 3 MIG devices free, team-b/small has a MIG device")
         )
@@ -177,6 +180,19 @@ def test_a_gpu_that_is_cut_is_drawn_as_its_mig_devices(page: Page) -> None:
         opened(page, f"http://localhost:{port}/map/#/job/team-b/small")
         expect(card.locator("rect.gpu.device.picked")).to_have_count(1)
         assert faults(page) == []
+
+
+def test_on_a_narrow_page_what_is_opened_comes_into_sight(page: Page, address: str) -> None:
+    """There it lies below the whole map."""
+    page.set_viewport_size({"width": 360, "height": 740})
+    opened(page, address)
+    page.locator("[data-node=gpu-05]").click()
+    expect(page.locator("#panel h2", has_text="gpu-05")).to_be_in_viewport()
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    opened(page, f"{address}#/job/team-llm/llama-70b")  # by a link
+    page.reload()
+    page.wait_for_selector("html[data-drawn]")
+    expect(page.locator("#panel h2", has_text="llama-70b")).to_be_in_viewport()
 
 
 def test_a_thousand_nodes_are_drawn_where_they_are_seen(page: Page) -> None:

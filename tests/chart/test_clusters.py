@@ -193,6 +193,21 @@ def test_what_is_not_there_is_told_before_anything_is_made(installed: LocalClust
     ]
 
 
+def test_a_kind_that_the_values_want_and_the_cluster_lacks_is_told_in_words(installed: LocalCluster) -> None:
+    """Helm says of it: no matches for kind "ServiceMonitor" in version "monitoring.coreos.com/v1"."""
+    installed.apply(NVIDIA)
+    lacking = {
+        "metrics.serviceMonitor": "ServiceMonitor of monitoring.coreos.com/v1: install the Prometheus operator's",
+        "metrics.prometheusRule": "PrometheusRule of monitoring.coreos.com/v1: install the Prometheus operator's",
+        "metrics.certificate.certManager": "Certificate of cert-manager.io/v1: install cert-manager first, or set it",
+    }
+    with pytest.raises(HelmError) as refused:
+        rehearsed(installed, *(f"--set={path}.enabled=true" for path in lacking))
+    for path, words in lacking.items():
+        assert f"- {path}.enabled is true, and this cluster has no kind {words}" in str(refused.value)
+    assert rehearsed(installed, *(f"--set={path}.enabled=auto" for path in list(lacking)[:2]))[1] == []
+
+
 def test_a_second_release_is_refused(installed: LocalCluster) -> None:
     """It would take the roles and policies of the first; and one that is gone, its bindings left, is no first one."""
     installed.apply(NVIDIA)

@@ -119,6 +119,42 @@ def test_placeholders_are_bound_to_nodes_that_come_and_give_way_to_the_gang(scal
     assert bed.names("pods") == ["train-a1-worker-00000", "train-a1-worker-00001"]
 
 
+def test_a_placeholder_that_is_bound_on_a_spare_keeps_nobody_from_asking(scaled: AskingBed) -> None:
+    """The scheduler takes a spare for free; no Pod can say which nodes it keeps off, else Karpenter would leave it
+    out."""
+    bed = scaled
+    bed.begin("spared")
+    nodes = {name: node_object(name, ON_PLUGIN_PROFILE, plugin=True, rdma=8) for name in ("gpu-5", "gpu-6", "gpu-7")}
+    for node in nodes.values():
+        node["metadata"]["labels"]["pool"] = "spared"
+    bed.cluster.apply(nodes["gpu-5"], nodes["gpu-6"])
+    start_agents(bed.cluster, [{"name": name, "profile": ON_PLUGIN_PROFILE} for name in ("gpu-5", "gpu-6")])
+    bed.cluster.wait_for(lambda: {"gpu-5", "gpu-6"} <= measured(bed), "the agents")
+    container = {"name": "trainer", "image": "registry.example/train:1"}
+    template = {"spec": {"containers": [container], "nodeSelector": {"pool": "spared"}}}
+    bed.submit("spared", gpus=8, spares=1, template=template)
+    (spare,) = bed.wait_for_state("Running", "spared")["placement"]["spares"]
+    bed.submit(gpus=8, template=template)
+    bed.change("trainingjob", "train", PLACEHOLDER)
+    bed.wait_for_reason("InsufficientGPUs")
+    bed.cluster.wait_for(lambda: set(bed.nodes_of_pods()) == {"gpu-5", "gpu-6"}, "one on the spare", 60)
+    bed.cluster.wait_for(lambda: len(unschedulable(bed)) == 1, "another one, for which no node is there")
+    there = bed.names("pods")
+    assert len(there) == 3
+
+    bed.cluster.apply(nodes["gpu-7"])
+    bed.cluster.wait_for(lambda: "gpu-7" in bed.nodes_of_pods(), "the scheduler to bind it")
+    assert (bed.names("pods"), spare["name"] in bed.nodes_of_pods()) == (there, True)
+    start_agents(bed.cluster, [{"name": "gpu-7", "profile": ON_PLUGIN_PROFILE}])
+    running = bed.wait_for_state("Running")
+    assert [each["name"] for each in running["placement"]["nodes"]] == ["gpu-7"]
+    bed.cluster.wait_for(lambda: len(bed.names("pods")) == 2, "its placeholders to be gone")
+
+
+def measured(bed: Bed) -> set[str]:
+    return {each["metadata"]["name"] for each in bed.cluster.get("nodetopologies")["items"]}
+
+
 def unschedulable(bed: Bed) -> list[str]:
     """Pods for which an autoscaler would add nodes."""
     return [

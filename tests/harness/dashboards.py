@@ -92,7 +92,7 @@ CLUSTER = Board(
             (
                 Plot(
                     "GPUs by state",
-                    "Excluded: with their node. Unusable: broken, or not to be given.",
+                    "Excluded: with their node. mig: in MIG mode. Unusable: broken, or not to be given.",
                     (_by("state", "closeknit_gpus"),),
                     stacked=True,
                 ),
@@ -322,11 +322,12 @@ QUEUE = Board(
     ),
 )
 
-_RANKS = 'closeknit_rank_info{namespace="$namespace", job="$job"}'
+# While the leader changes, two replicas may tell of the same ranks.
+_RANKS = 'max by (uuid, rank, node) (closeknit_rank_info{namespace="$namespace", job="$job"})'
 
 
 def _of_ranks(metric: str) -> Query:
-    return Query(f"{metric} * on (uuid) group_left (rank, node) {_RANKS}", "rank {{rank}} on {{node}}")
+    return Query(f"{_RANKS} * on (uuid) group_left () max by (uuid) ({metric})", "rank {{rank}} on {{node}}")
 
 
 JOB = Board(
@@ -337,7 +338,9 @@ JOB = Board(
         PlotRow(
             "Where it runs",
             (
-                Plot("Ranks", "Whose Pod is bound.", (Query(f"count({_RANKS})", "ranks"),), number=True),
+                Plot(
+                    "Ranks", "Whose Pod is bound.", (Query(f"count(count by (rank) ({_RANKS}))", "ranks"),), number=True
+                ),
                 Plot("Ranks by node", "", (Query(f"count by (node) ({_RANKS})", "{{node}}"),), stacked=True),
             ),
         ),
@@ -386,7 +389,13 @@ NODE = Board(
                 Plot(
                     "Who has them",
                     "GPUs by job.",
-                    (Query('count by (namespace, job) (closeknit_rank_info{node="$node"})', "{{namespace}}/{{job}}"),),
+                    (
+                        Query(
+                            "count by (namespace, job) "
+                            '(max by (namespace, job, uuid) (closeknit_rank_info{node="$node"}))',
+                            "{{namespace}}/{{job}}",
+                        ),
+                    ),
                     stacked=True,
                 ),
             ),

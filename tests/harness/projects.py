@@ -19,6 +19,7 @@ GO_MODULE = Path(__file__).parent / "go"
 NODE_MODULE = Path(__file__).parent / "go-node"
 DNS_MODULE = Path(__file__).parent / "go-dns"
 CHART_MODULE = Path(__file__).parent / "go-chart"
+POLICIES_MODULE = Path(__file__).parent / "go-policies"
 HELM_3_MODULE = Path(__file__).parent / "go-helm3"
 
 
@@ -238,6 +239,16 @@ DNS = Project(
     recipe=Recipe(DNS_MODULE),
 )
 """The DNS of a cluster with real nodes."""
+POLICIES = Project(
+    name="policies",
+    module="github.com/cloudnativelabs/kube-router/v2",
+    package="closeknit.dev/harness/policies/policies",  # upstream's controller of them alone
+    programs=("policies",),
+    stamps={},
+    releases=(),
+    recipe=Recipe(POLICIES_MODULE),
+)
+"""What has a node heed NetworkPolicies; built when a test asks for it."""
 KUBECONFORM = Project(
     name="kubeconform",
     module="github.com/yannh/kubeconform",

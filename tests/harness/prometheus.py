@@ -3,7 +3,6 @@
 `python -m harness.prometheus` brings them: some 20 MB, into ~/.cache/closeknit/prometheus-debian.
 """
 
-import fcntl
 import os
 import shutil
 import signal
@@ -21,7 +20,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from harness.build import cache_folder
+from harness.debian import NoPackages, unpacked
 from harness.install import free_port
 
 PROGRAMS = ("prometheus", "promtool")
@@ -52,31 +51,11 @@ def bring() -> Programs:
     own = [shutil.which(program) for program in PROGRAMS]
     if all(own):
         return Programs(*map(Path, filter(None, own)))
-    folder = cache_folder() / "prometheus-debian"
-    found = Programs(*(folder / "usr/bin" / program for program in PROGRAMS))
-    if not found.promtool.exists():
-        cache_folder().mkdir(parents=True, exist_ok=True)
-        with (cache_folder() / "prometheus.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not found.promtool.exists():  # nobody else has brought it while we waited
-                _unpack(folder)
-    return found
-
-
-def _unpack(folder: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=cache_folder()) as temporary:
-        download = ["apt-get", "download", "-qq", "prometheus"]
-        if subprocess.run(download, cwd=temporary, capture_output=True, check=False).returncode:
-            # Without lists of packages, as on a fresh machine.
-            subprocess.run(["apt-get", "update", "-qq"], capture_output=True, check=False)
-            done = subprocess.run(download, cwd=temporary, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise NoPrometheus(f"Debian's prometheus cannot be had: {done.stderr.strip()[-500:]}")
-        (package,) = Path(temporary).glob("prometheus_*.deb")
-        unpacked = Path(temporary) / "unpacked"
-        subprocess.run(["dpkg-deb", "--extract", package, unpacked], check=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        unpacked.rename(folder)
+    try:
+        folder = unpacked("prometheus-debian", ["prometheus"])
+    except NoPackages as error:
+        raise NoPrometheus(str(error)) from error
+    return Programs(*(folder / "usr/bin" / program for program in PROGRAMS))
 
 
 @dataclass(frozen=True, slots=True)

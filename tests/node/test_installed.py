@@ -1,7 +1,8 @@
 """closeknit as an administrator has it: by Helm, on two real kubelets, from our images, in a restricted namespace.
 
-Only NVIDIA's driver and DRA driver are stand-ins (harness.node.stand_in_driver, harness/go-node/gpus), and no network
-plugin here enforces a NetworkPolicy. `make walk` takes the same steps and prints how long each took.
+Only NVIDIA's driver and DRA driver are stand-ins (harness.node.stand_in_driver, harness/go-node/gpus). The chart's
+NetworkPolicies are enforced all the while (harness.node.policies), so that probes, `helm test`, the map and the
+operator's own requests are seen to pass them. `make walk` takes the same steps and prints how long each took.
 """
 
 import json
@@ -22,8 +23,10 @@ import yaml
 
 from harness.api_writer import Login
 from harness.chart import CHART, NAMESPACE, OPERATOR_USER
-from harness.images import NoImages
+from harness.images import OPERATOR, NoImages
+from harness.local_cluster import LocalCluster
 from harness.node.installed import OUR_IMAGES, RELEASE, TEAM, Site, before_closeknit
+from harness.node.site import API_ADDRESS
 from harness.node.walk import Walk
 from harness.privileges import audit, written
 
@@ -171,6 +174,75 @@ def _of_map(url: str, token: str | None) -> str:
         while b"node-1" not in begun and len(begun) < 1 << 20:
             begun += answer.read1(1 << 16)
         return begun.decode()
+
+
+def test_only_the_namespace_of_the_metrics_is_let_in(walk: Walk) -> None:
+    """By the chart's NetworkPolicies. The two readers differ in their namespace alone, both may read the metrics, and
+    both reach the API server; each asks Pods of its own node and of the other."""
+    if walk.site.unguarded:
+        pytest.skip(f"no NetworkPolicy is enforced here: {walk.site.unguarded}")
+    cluster = walk.site.cluster
+    readers = ("monitoring", "elsewhere")
+    for namespace in readers:
+        _begin_reader(cluster, namespace)
+    pods = {str(pod["status"]["podIP"]): pod for pod in _all_pods(walk)}
+    paths = {address: ["metrics"] for address in pods}
+    for pod in walk.site.pods("operator"):
+        paths[str(pod["status"]["podIP"])].append("map/")
+    urls = [f"https://{address}:8080/{path}" for address, each in paths.items() for path in each]
+    assert len(urls) == 6
+    for namespace in readers:
+        cluster.kubectl("wait", "--for=condition=Ready", "pod/reader", f"--namespace={namespace}", "--timeout=60s")
+    told = {}
+
+    def heeded() -> bool:
+        """The rules for a Pod come a moment after it."""
+        told.update({namespace: _answers(cluster, namespace, *urls, API_SERVER) for namespace in readers})
+        return all(told["monitoring"].values()) and not any(told["elsewhere"][url] for url in urls)
+
+    with suppress(TimeoutError):
+        cluster.wait_for(heeded, "the NetworkPolicies to be heeded", 30)
+    assert told["monitoring"] == dict.fromkeys([*urls, API_SERVER], 200)
+    assert told["elsewhere"] == {**dict.fromkeys(urls, 0), API_SERVER: 200}
+
+
+API_SERVER = f"https://{API_ADDRESS}/version"
+ASK = """
+import concurrent.futures, json, ssl, sys, urllib.error, urllib.request
+token = open("/var/run/secrets/kubernetes.io/serviceaccount/token").read()
+def ask(url):
+    request = urllib.request.Request(url, headers={"Authorization": "Bearer " + token})
+    try:
+        return urllib.request.urlopen(request, timeout=3, context=ssl._create_unverified_context()).status
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+with concurrent.futures.ThreadPoolExecutor() as pool:
+    print(json.dumps(dict(zip(sys.argv[1:], pool.map(ask, sys.argv[1:])))))
+"""
+"""What a reader runs: the status that each URL answers with, 0 where none comes."""
+
+
+def _begin_reader(cluster: LocalCluster, namespace: str) -> None:
+    """A namespace with a Pod on the first node whose account may read the metrics."""
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    cluster.wait_for_default_account(namespace)
+    account = f"--serviceaccount={namespace}:default"
+    for role in ("metrics-reader", "map-viewer"):
+        name = f"{role}-{namespace}"
+        cluster.kubectl("create", "clusterrolebinding", name, f"--clusterrole=closeknit-{role}", account)
+    sleep = ["python", "-c", "import signal; signal.pause()"]
+    container = {"name": "reader", "image": OPERATOR.name, "imagePullPolicy": "Never", "command": sleep}
+    spec = {"nodeName": "node-1", "terminationGracePeriodSeconds": 0, "containers": [container]}
+    metadata = {"name": "reader", "namespace": namespace}
+    cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+
+def _answers(cluster: LocalCluster, namespace: str, *urls: str) -> dict[str, int]:
+    command = ("exec", "reader", f"--namespace={namespace}", "--", "python", "-c", ASK, *urls)
+    answers: dict[str, int] = json.loads(cluster.kubectl(*command))
+    return answers
 
 
 def test_the_same_once_more_changes_nothing(walk: Walk) -> None:

@@ -3,12 +3,15 @@
 import json
 import re
 from html import escape
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.dashboard_pictures import PICTURES, file_of
 from harness.dashboards import BOARDS, FOLDER, Board, built
 from harness.metrics_page import of_an_agent, of_the_operator
+from harness.prometheus import Programs
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
@@ -66,3 +69,43 @@ def test_every_panel_asks_the_data_source_that_is_chosen(board: Board) -> None:
     assert len(panels) == sum(len(row.plots) for row in board.rows)
     assert {panel["datasource"]["uid"] for panel in panels} == {"${datasource}"}
     assert len({panel["title"] for panel in panels}) == len(panels)
+
+
+def test_while_the_leader_changes_a_job_is_shown_once(programs: Programs, tmp_path: Path) -> None:
+    """Two replicas tell of its ranks for a moment, and one of them does not know yet that a rank has moved."""
+    told = [("a", "0", "gpu-a"), ("a", "1", "gpu-b"), ("b", "0", "gpu-a"), ("b", "1", "gpu-c")]
+    series = [
+        f'closeknit_rank_info{{instance="{replica}", namespace="team-a", job="train", node="n1", rank="{rank}", '
+        f'uuid="{uuid}"}}'
+        for replica, rank, uuid in told
+    ]
+    rate = "closeknit_gpu_utilization_ratio"
+    series += [f'{rate}{{instance="n1", gpu="{gpu}", uuid="gpu-{uuid}"}}' for gpu, uuid in enumerate("abc")]
+    job, node = (board for board in BOARDS if board.name in {"job", "node"})
+    shown = {
+        plot.title: plot.queries[0].expression for board in (job, node) for row in board.rows for plot in row.plots
+    }
+    expected = {
+        "Ranks": [("{}", 2)],
+        "Ranks by node": [('{node="n1"}', 3)],
+        "Load by rank": [
+            ('{node="n1", rank="0", uuid="gpu-a"}', 1),
+            ('{node="n1", rank="1", uuid="gpu-b"}', 1),
+            ('{node="n1", rank="1", uuid="gpu-c"}', 1),
+        ],
+        "Who has them": [('{job="train", namespace="team-a"}', 3)],
+    }
+    tests = [_asked(shown[title], samples) for title, samples in expected.items()]
+    case = {"input_series": [{"series": each, "values": "1x5"} for each in series], "promql_expr_test": tests}
+    (tmp_path / "cases.yaml").write_text(json.dumps({"tests": [{"interval": "1m", **case}]}))
+    assert "SUCCESS" in programs.check("test", "rules", "cases.yaml", cwd=tmp_path)
+
+
+def _asked(expression: str, samples: list[tuple[str, int]]) -> dict[str, Any]:
+    for variable, value in {"$namespace": "team-a", "$job": "train", "$node": "n1"}.items():
+        expression = expression.replace(variable, value)
+    return {
+        "expr": expression,
+        "eval_time": "1m",
+        "exp_samples": [{"labels": labels, "value": value} for labels, value in samples],
+    }

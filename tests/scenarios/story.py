@@ -15,14 +15,22 @@ import msgspec
 
 from closeknit.api.names import PLACEHOLDER_PRIORITY, PLACEHOLDER_PRIORITY_CLASS, TRAINING_JOB, JobKey
 from closeknit.api.trainingjob_status import TrainingJobStatus
-from closeknit.cluster.capacity.placeholder import CapacityRefusal
-from closeknit.cluster.cluster import WORKLOADS_SERVED, Cluster, build
+from closeknit.cluster.capacity.placeholder import CapacityRefusal, FirstAsk
+from closeknit.cluster.capacity.provisioning import PROVISIONING_REQUEST
+from closeknit.cluster.cluster import PROVISIONING_SERVED, WORKLOADS_SERVED, Cluster, build
 from closeknit.cluster.kueue.flavors import ServedKind
 from closeknit.cluster.objects.quota import Quota
 from closeknit.cluster.objects.silence import Quiet, Silence
 from closeknit.cluster.store.kinds import from_document
 from closeknit.controller.metrics import Metrics
-from closeknit.controller.writes.resources import BY_KIND, EVENTS, RESOURCE_QUOTAS, TRAINING_JOBS, WORKLOADS
+from closeknit.controller.writes.resources import (
+    BY_KIND,
+    EVENTS,
+    PROVISIONING_REQUESTS,
+    RESOURCE_QUOTAS,
+    TRAINING_JOBS,
+    WORKLOADS,
+)
 from closeknit.controller.writes.rights import OWN_ACCESS_REVIEWS
 from closeknit.controller.writes.writes import Writes
 from closeknit.kube.api import Api, JsonObject, ListPage, Resource
@@ -43,7 +51,12 @@ from scenarios.manifests import node, node_topology, resource_slice
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 Key = tuple[str, str, str]
 """Kind, namespace, name."""
-KINDS = {**{resource: kind for kind, resource in BY_KIND.items()}, TRAINING_JOBS: TRAINING_JOB, WORKLOADS: "Workload"}
+KINDS = {
+    **{resource: kind for kind, resource in BY_KIND.items()},
+    TRAINING_JOBS: TRAINING_JOB,
+    WORKLOADS: "Workload",
+    PROVISIONING_REQUESTS: PROVISIONING_REQUEST,
+}
 
 # Of all stories: to make either takes longer than the writes of a Plan, and neither keeps anything of a story.
 _METRICS = Metrics()
@@ -93,10 +106,14 @@ class Story:
         """What it answers to whoever has a Pod stopped."""
         self.quotas: list[Quota] = []
         """Of every namespace."""
+        self.dropped: tuple[str, str] | None = None
+        """A field of a job's status, and one in it, that the CRD has not: the API server takes and drops it."""
         self.serves_kueue = False
         """Whether the API server has Kueue's kinds."""
-        self.capacity_refusals: dict[JobKey, CapacityRefusal] = {}
-        """Why nothing is asked of autoscalers, by job."""
+        self.serves_provisioning = False
+        """Whether it has ProvisioningRequests."""
+        self.capacity_notes: dict[JobKey, CapacityRefusal | FirstAsk] = {}
+        """Why nothing is asked of autoscalers, or since when, by job."""
         self.sidecar_image = ""
         """With which gangs restart in place."""
         self.force_deletes = False
@@ -104,6 +121,7 @@ class Story:
         self.answers: dict[str, Answers] = {}
         self.tables = Tables()
         self._memory = Memory()
+        self._hopeless: tuple[str, ...] = ()
         self._serial = 0
         self._api = StoryApi(self)
         self._writes = Writes(cast(Api, self._api), _METRICS.count_write, lambda: self.now, "story")
@@ -130,8 +148,9 @@ class Story:
         decoded = (from_document(manifest) for manifest in self.objects.values())
         silent = (Silence(node, quiet) for node, quiet in self.silent.items())
         served = [ServedKind(WORKLOADS_SERVED)] if self.serves_kueue else []
-        refused = self.capacity_refusals.values()
-        objects = [*(value for value in decoded if value is not None), *silent, *served, *refused]
+        served += [ServedKind(PROVISIONING_SERVED)] if self.serves_provisioning else []
+        noted = self.capacity_notes.values()
+        objects = [*(value for value in decoded if value is not None), *silent, *served, *noted]
         return build(objects, sidecar_image=self.sidecar_image, force_deletes=self.force_deletes)
 
     def decide(self, memory: Memory = Memory()) -> Decision:  # noqa: B008 - frozen
@@ -161,11 +180,12 @@ class Story:
 
     def ask(self, policy: CapacityPolicy) -> CapacityNews:
         """What is asked of autoscalers now, and taken back, as the operator writes it."""
-        news = capacity_news(self.cluster.at(self.now), self.tables, policy, self.now)
+        news = capacity_news(self.cluster.at(self.now), self.tables, policy, self.now, self._hopeless)
         refused = _LOOP.run_until_complete(self._writes.ask(news))
-        self.capacity_refusals.update({each.job: each for each in (*news.refused, *refused)})
         for job in news.forgotten:
-            del self.capacity_refusals[job]
+            del self.capacity_notes[job]
+        self.capacity_notes.update({each.job: each for each in (*news.notes, *refused)})
+        self._hopeless = news.hopeless
         return news
 
     def write_once(self) -> None:
@@ -359,7 +379,9 @@ class StoryApi:
         if (sent["uid"], sent["resourceVersion"]) != (metadata["uid"], metadata["resourceVersion"]):
             raise Conflict("the object has been modified", code=409, reason="Conflict")
         metadata["resourceVersion"] = self._story.next_version()
-        stored["status"] = body["status"]
+        stored["status"] = deepcopy(body["status"])
+        if (dropped := self._story.dropped) is not None:
+            stored["status"].get(dropped[0], {}).pop(dropped[1], None)
         self._story.written.append(f"status {body['status']['state']}")
         return Head(name, namespace, metadata["uid"], metadata["resourceVersion"])
 

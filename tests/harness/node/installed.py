@@ -3,8 +3,9 @@
     with before_closeknit() as site:
         site.helm("install", RELEASE, str(CHART), *OUR_IMAGES)
 
-The nodes have a driver (harness.node.stand_in_driver), GPUs that claims give, and the images of operator and agent. The
-namespace enforces what Pod Security calls restricted. Chart, images and arguments are those of production.
+The nodes have a driver (harness.node.stand_in_driver), GPUs that claims give, and the images of operator and agent.
+They enforce NetworkPolicies (harness.node.policies), and the namespace enforces what Pod Security calls restricted.
+Chart, images and arguments are those of production.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,9 @@ from harness.machines import device_class
 from harness.node.gpus import pretended
 from harness.node.host_python import RUNTIME_CLASS
 from harness.node.local_node import LocalNode
+from harness.node.policies import enforce_policies
 from harness.node.programs import PLAIN_RUNTIME
+from harness.node.projects import NoNodes
 from harness.node.stand_in_driver import driver_folders
 from harness.projects import HELM_3
 
@@ -47,6 +50,8 @@ class Site:
     nodes: tuple[LocalNode, LocalNode]
     helm_4: Path
     helm_3: Path
+    unguarded: str
+    """Why no NetworkPolicy is enforced; empty where each is."""
 
     def helm(self, command: str, *arguments: str, version: int = 4) -> str:
         """What Helm prints. Raises HelmError."""
@@ -119,7 +124,17 @@ def before_closeknit() -> Iterator[Site]:
         for name, labels in ((NAMESPACE, _RESTRICTED), (TEAM, {})):
             cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
             cluster.wait_for_default_account(name)
-        yield Site(cluster, (one, other), cluster.binaries.helm, helm_3)
+        yield Site(cluster, (one, other), cluster.binaries.helm, helm_3, _guard(cluster, one, other))
+
+
+def _guard(cluster: LocalCluster, *nodes: LocalNode) -> str:
+    """Has the nodes enforce NetworkPolicies; why they cannot, empty where they do."""
+    try:
+        for node in nodes:
+            enforce_policies(cluster, node)
+    except NoNodes as reason:
+        return str(reason)
+    return ""
 
 
 def _node(cluster: LocalCluster, number: int) -> LocalNode:

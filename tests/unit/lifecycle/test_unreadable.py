@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import JobKey
+from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.trainingjob_status import State
 from closeknit.cluster.objects.silence import Quiet
 from scenarios.manifests import priority_class, training_job
@@ -39,6 +39,16 @@ def end_of_a_newer_form(job: dict[str, Any]) -> None:
     job["status"]["attempts"] = [{"number": "first", "reason": ["a", "b"]}]
 
 
+def oddly_dated(moment: str) -> Edit:
+    """The API server takes any date-time."""
+
+    def edit(job: dict[str, Any]) -> None:
+        job["status"]["startTime"] = moment
+        job["status"]["conditions"][0]["lastTransitionTime"] = moment
+
+    return edit
+
+
 def without_a_binding(job: dict[str, Any]) -> None:
     del job["status"]["placement"]["nodes"][1]["binding"]
 
@@ -52,6 +62,9 @@ EDITS: dict[str, Edit] = {
     "status: another type": status(restarts="many"),
     "status: an end of a newer form": end_of_a_newer_form,
     "status: conditions of a newer form": lambda job: job["status"]["conditions"].append({"kind": "Cosy"}),
+    "status: moments after which no calendar goes on": oddly_dated("9999-12-31T23:59:59Z"),
+    "status: moments before the first": oddly_dated("0001-01-01T00:00:00+14:00"),
+    "status: moments in small letters": oddly_dated("2026-11-21t10:00:00z"),
     "placement: a binding of a newer version": first_share(binding="Quantum"),
     "placement: a share without a binding": without_a_binding,
     "placement: a GPU beyond all": first_share(gpus=[*range(8), 99]),
@@ -88,6 +101,20 @@ def test_what_it_holds_stays_its_own_and_it_is_told(edit: Edit) -> None:
     assert told.note.endswith("it keeps its GPUs, and its Pods are left as they are")
     if not story.cluster.invalid_jobs[TRAIN].is_status_read:
         assert story.objects["TrainingJob", *TRAIN]["status"] == stored, "what cannot be read is not lost"
+
+
+@pytest.mark.parametrize("moment", ["9999-12-31T23:59:59Z", "2026-11-21t10:00:00z", "2026-11-21T10:00:00"])
+@pytest.mark.parametrize("where", ["startTime", "Placed"])
+def test_an_odd_moment_of_one_job_keeps_no_other_from_its_decision(where: str, moment: str) -> None:
+    story = running(activeDeadlineSeconds=3600)
+    stored = story.objects["TrainingJob", *TRAIN]["status"]
+    (placed,) = [each for each in stored["conditions"] if each["type"] == "Placed"]
+    (stored if where == "startTime" else placed)["startTime" if where == "startTime" else "lastTransitionTime"] = moment
+    story.add(training_job("next", spec={"gpus": 8}))
+    story.settle()
+    pending = story.status("next").pending
+    assert pending is not None
+    assert pending.reason == PendingReason.INSUFFICIENT_GPUS
 
 
 @pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS.keys())

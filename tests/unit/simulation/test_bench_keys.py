@@ -66,5 +66,7 @@ def test_frag_tells_what_is_asked_of_it() -> None:
     assert found["allocation_to_best_peer"] == 1.0064
 
 
-def test_queue_depth_frees_what_somebody_gets() -> None:
-    assert queue_depth.events_ms(250).keys() == {"idle_event_ms", "freeing_event_ms"}
+@pytest.mark.parametrize("declared", [False, True])
+def test_queue_depth_frees_what_somebody_gets(*, declared: bool) -> None:
+    keys = {"idle_event_ms", "freeing_event_ms", "decision_p99_ms"}
+    assert queue_depth.events_ms(250, declared=declared).keys() == keys

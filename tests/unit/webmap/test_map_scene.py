@@ -74,7 +74,7 @@ def test_nodes_gpus_and_their_holders() -> None:
     assert told["nodes"]["gpu-1"]["held"] == {"team-b/one": list(range(8))}
     assert told["nodes"]["gpu-2"]["held"] == {"team-a/two": [0, 1, 2, 3]}
     assert told["nodes"]["gpu-2"]["free"] == [4, 5, 6, 7]
-    assert told["totals"]["gpus"] == {"free": 4, "held": 12, "unusable": 0, "excluded": 0}
+    assert told["totals"]["gpus"] == {"free": 4, "held": 12, "mig": 0, "unusable": 0, "excluded": 0}
     assert (told["queue"], told["hidden"]) == ([[0, 0, ["team-a/three"]]], 0)
 
 
@@ -359,7 +359,9 @@ def test_a_gpu_that_is_cut_shows_its_mig_devices_and_whose_they_are() -> None:
         training_job("two", namespace="team-a", spec=other),
     )
     story.settle()
-    found = whole(drawn(story))["nodes"]["gpu-1"]["mig"]
+    told = whole(drawn(story))
+    assert told["totals"]["gpus"] == {"free": 0, "held": 0, "mig": 1, "unusable": 1, "excluded": 0}
+    found = told["nodes"]["gpu-1"]["mig"]
     assert [(gpu, profile) for gpu, profile, *_ in found] == [(0, "1g.18gb")] * 3
     assert sorted(who for _, _, who, _ in found) == ["", "team-a/two", "team-b/one"]
     seen = whole(drawn(story), SEES_B)["nodes"]["gpu-1"]["mig"]

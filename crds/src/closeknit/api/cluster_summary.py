@@ -18,6 +18,8 @@ class GpuCounts(Wire):
     """That some job could be given."""
     held: Count
     """By jobs, Pods and claims of anybody."""
+    mig: Count = 0
+    """In MIG mode: given in parts, and never as a whole."""
     unusable: Count
     """That are not healthy, or that no Pod could be given."""
     excluded: Count

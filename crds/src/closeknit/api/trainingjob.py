@@ -435,16 +435,18 @@ class Restart(Wire):
     """Rules by exit code: the first that matches decides, and without one the restart is charged. They judge only ends
     that the job itself has caused."""
 
+    def action_after(self, exit_code: int | None) -> RestartAction | None:
+        """What the first rule that has this exit code says; None where none has it."""
+        return next((rule.action for rule in self.rules if exit_code in rule.exit_codes), None)
+
     def obstacle(self) -> tuple[str, str] | None:
         """The first of its fields that contradicts another or cannot be met, and why; None for sound ones."""
         if not is_window(self.window):
             return "window", WINDOW_MESSAGE
         if self.stall_deadline is not None and not _is_from(LEAST_STALL, self.stall_deadline):
             return "stallDeadline", STALL_MESSAGE
-        actions: dict[int, RestartAction] = {}
-        for rule in self.rules:
-            if any(actions.setdefault(code, rule.action) is not rule.action for code in rule.exit_codes):
-                return "rules", RULES_DISAGREE_MESSAGE
+        if any(self.action_after(code) is not rule.action for rule in self.rules for code in rule.exit_codes):
+            return "rules", RULES_DISAGREE_MESSAGE
         if self.limit == 0 and any(rule.action is RestartAction.RESTART for rule in self.rules):
             return "limit", NO_LIMIT_MESSAGE
         if self.limit == 0 and self.on_hang is OnHang.RESTART:

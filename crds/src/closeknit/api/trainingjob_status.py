@@ -1,10 +1,11 @@
 """What a TrainingJob's status says: conditions, placement, and why it waits."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from closeknit.api.trainingjob import MAX_GPUS, MAX_RESTARTS, MAX_SPARES, Duration
 from closeknit.api.wire import Condition, Label, Message, Name, Timestamp, Uuid, Wire
@@ -20,6 +21,24 @@ MAX_WARNINGS = 64  # about the settings of one job
 MAX_AWAITED = 512  # jobs that make room for one: at some 200 bytes each, a fifteenth of what an object holds
 _VERSION = r"^[0-9]{1,3}[.][0-9]{1,3}[.][0-9]{1,3}$"
 _RANGES = r"^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$"
+_FIRST_YEAR, _LAST_YEAR = 1970, 8999  # with room to add any length that a spec can name
+
+
+def _is_moment(written: str) -> str:
+    at = datetime.fromisoformat(written)
+    if at.tzinfo is None or not _FIRST_YEAR <= at.year <= _LAST_YEAR:
+        raise ValueError(f"a moment has a zone, and a year from {_FIRST_YEAR} to {_LAST_YEAR}")
+    return written
+
+
+def _is_dated(condition: Condition) -> Condition:
+    _is_moment(condition.last_transition_time)
+    return condition
+
+
+# Decisions about other jobs read these, too: with one that nobody can reckon with, the job is one that cannot be read.
+Moment = Annotated[Timestamp, AfterValidator(_is_moment)]
+DatedCondition = Annotated[Condition, AfterValidator(_is_dated)]
 
 
 class Binding(StrEnum):
@@ -159,7 +178,7 @@ class RoomToGrow(Wire):
 
     gpus: Annotated[int, Field(ge=1, le=MAX_GPUS)]
     """World size that there was room for when it was found."""
-    since: Timestamp
+    since: Moment
     """Since when there has been room."""
     refused: Message | None = None
     """Why the API server does not take the job at that size, so that it stays as it is; absent while nothing is known
@@ -220,16 +239,16 @@ class Pending(Wire):
     """One word of a closed list, for example NoNVLinkIsland."""
     message: Message
     """What was asked, what was found, what to do."""
-    since: Timestamp
+    since: Moment
     """Since when the job waits for this reason."""
-    queued_since: Timestamp | None = None
+    queued_since: Moment | None = None
     """Since when it waits, for this reason and those before it: since it was submitted or resumed, or has run."""
     nearest: Annotated[list[Message], Field(max_length=16)] = []
     """The nearest changes that would make it fit, each of them checked."""
-    estimated_start: Timestamp | None = None
+    estimated_start: Moment | None = None
     """When the job is expected to start, to the minute, by the ends that running jobs declare, and with time for what
     these are off by; message says which. Absent where nothing says so."""
-    reserved_since: Timestamp | None = None
+    reserved_since: Moment | None = None
     """Since when GPUs are kept for it: meanwhile it stands first of its priority. Absent where none are."""
 
 
@@ -294,7 +313,7 @@ class EndedAttempt(Wire):
     """Why it ended, in CamelCase."""
     charged: bool
     """Whether it counts against restart.limit."""
-    ended: Timestamp
+    ended: Moment
     """When the end was written."""
     message: Annotated[str, StringConstraints(max_length=1024)] | None = None
     """Why it ended, in words."""
@@ -354,15 +373,15 @@ class TrainingJobStatus(Wire):
     """The same in words."""
     restarts: Annotated[int, Field(ge=0)] | None = None
     """Times that the gang was to start again, in place or in new Pods."""
-    conditions: Annotated[list[Condition], Field(max_length=32)] = []
+    conditions: Annotated[list[DatedCondition], Field(max_length=32)] = []
     """Admitted, Placed, PlacementVerified, Running, Succeeded, Failed, Suspended, Degraded."""
     attempt: Annotated[int, Field(ge=0)] | None = None
     """Number of the current attempt, from 1; written before any child of that attempt exists."""
     attempts: Annotated[list[EndedAttempt], Field(max_length=10)] = []
     """The last ten ends, restarts in place among them."""
-    charges: Annotated[list[Timestamp], Field(max_length=MAX_RESTARTS)] | None = None
+    charges: Annotated[list[Moment], Field(max_length=MAX_RESTARTS)] | None = None
     """When charged restarts were, as far as they count: within restart.window."""
-    start_time: Timestamp | None = None
+    start_time: Moment | None = None
     """When it first got GPUs since it was created or resumed: activeDeadlineSeconds counts from then."""
     cost: LostTime | None = None
     """What faults have cost the job; absent before it has run."""
@@ -374,10 +393,10 @@ class TrainingJobStatus(Wire):
     """Where the job sits."""
     pending: Pending | None = None
     """Why the job waits."""
-    patient_until: Timestamp | None = None
+    patient_until: Moment | None = None
     """Until when the job waits at the latest for the level that it prefers, or for one machine, as it was told; it
     stays until the job runs, whatever it waits for meanwhile."""
-    queued_since: Timestamp | None = None
+    queued_since: Moment | None = None
     """Since when the job waits, while it holds GPUs by which it has not run yet: where they are taken back, it waits on
     with this age. Absent where pending says it, and once it runs."""
 

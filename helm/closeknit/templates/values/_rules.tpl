@@ -6,6 +6,7 @@
 {{- $values := .root.Values }}
 {{- include "closeknit.rules.registry" . }}
 {{- include "closeknit.rules.release" . }}
+{{- include "closeknit.rules.kinds" . }}
 {{- range $component := list "operator" "agent" }}
 {{- $of := get $values $component }}
 {{- include "closeknit.rules.resources" (dict "judge" $judge "path" (printf "%s.resources" $component) "resources" ($of.resources | default dict)) }}
@@ -95,6 +96,28 @@
 {{- $name := get ($binding.metadata.annotations | default dict) "meta.helm.sh/release-name" | default $release.Name }}
 {{- if and (or (ne $namespace $release.Namespace) (ne $name $release.Name)) (lookup "apps/v1" "Deployment" $namespace "closeknit-operator") }}
 {{- include "closeknit.values.refuse" (dict "judge" $.judge "fault" (printf "closeknit runs in this cluster already, as release %s in namespace %s, and a cluster has one: upgrade that one, or uninstall it first" $name $namespace)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Kinds of others that the values want, and that the cluster does not have: Helm's own words name none of our values. */}}
+{{- define "closeknit.rules.kinds" -}}
+{{- $root := .root }}
+{{- $judge := .judge }}
+{{- $metrics := .root.Values.metrics }}
+{{- if lookup "v1" "Namespace" "" "kube-system" }}
+{{- $later := "the Prometheus operator's CustomResourceDefinitions first, or set it to auto: then a later upgrade brings it" }}
+{{- range list
+  (list $metrics.serviceMonitor.enabled "metrics.serviceMonitor" "monitoring.coreos.com/v1" "ServiceMonitor" $later)
+  (list $metrics.prometheusRule.enabled "metrics.prometheusRule" "monitoring.coreos.com/v1" "PrometheusRule" $later)
+  (list $metrics.certificate.certManager.enabled "metrics.certificate.certManager" "cert-manager.io/v1" "Certificate" "cert-manager first, or set it to false")
+}}
+{{- if and (eq (toString (index . 0)) "true") (not ($root.Capabilities.APIVersions.Has (printf "%s/%s" (index . 2) (index . 3)))) }}
+{{- include "closeknit.values.refuse" (dict "judge" $judge "fault" (printf "%s.enabled is true, and this cluster has no kind %s of %s: install %s" (index . 1) (index . 3) (index . 2) (index . 4))) }}
+{{- end }}
+{{- end }}
+{{- if and (not $root.Values.crds.install) (include "closeknit.topology" $root) (not ($root.Capabilities.APIVersions.Has "closeknit.dev/v1alpha1/ClusterTopology")) }}
+{{- include "closeknit.values.refuse" (dict "judge" $judge "fault" "clusterTopology is set, crds.install is false, and this cluster has no kind ClusterTopology of closeknit.dev/v1alpha1: apply the files of crds/ first") }}
 {{- end }}
 {{- end }}
 {{- end }}

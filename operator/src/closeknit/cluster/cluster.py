@@ -14,13 +14,14 @@ from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.booking.booking import AwaitedAttempt, Booking
 from closeknit.cluster.booking.job import InvalidJob, is_whole
-from closeknit.cluster.capacity.placeholder import CapacityRefusal, Placeholder
+from closeknit.cluster.capacity.placeholder import CapacityRefusal, FirstAsk, Placeholder
 from closeknit.cluster.capacity.provisioning import ProvisioningRequest
 from closeknit.cluster.forest.forest import Forest
 from closeknit.cluster.job_volumes import NO_VOLUMES, Awaited, Volumes, awaited, volumes_of
 from closeknit.cluster.kueue.admission import Admission, admission
 from closeknit.cluster.kueue.workload import Workload, own
 from closeknit.cluster.network.levels import Levels
+from closeknit.cluster.node.holders import BookedShare
 from closeknit.cluster.node.lent_spares import borrowers, owners
 from closeknit.cluster.node.node import NodeView
 from closeknit.cluster.node.slice_pools import uuid_of
@@ -40,7 +41,7 @@ from closeknit.cluster.store.indexers import (
     BLAMED_ON,
     BOOKED_ON,
     BOOKINGS,
-    CAPACITY_REFUSALS,
+    CAPACITY_NOTES,
     CLAIMS,
     CLAIMS_OF,
     DEVICE_CLASSES,
@@ -80,7 +81,7 @@ WORKLOADS_SERVED, PROVISIONING_SERVED = "workloads", "provisioningrequests"
 """Names of the ServedKinds that say so."""
 _OF_OTHERS: tuple[Table[Any, Any], ...] = (
     *(WORKLOADS, RESOURCE_FLAVORS, WORKLOAD_PRIORITIES, SERVED),
-    *(PROVISIONING, PLACEHOLDERS, CAPACITY_REFUSALS),
+    *(PROVISIONING, PLACEHOLDERS, CAPACITY_NOTES),
 )
 AskedCapacity = ProvisioningRequest | tuple[Placeholder, ...] | CapacityRefusal
 """What is asked of an autoscaler for a job; or why nothing is."""
@@ -434,22 +435,27 @@ class Cluster:
         """Those that the scheduler has bound to a node, by namespace and name."""
         return self._tables.under(PLACEHOLDERS_ON, node)
 
-    def is_booked_on(self, node: str) -> bool:
-        """Whether a job has a booking on a node with a share whose Pod is not bound there."""
-        return self._tables.awaits_pods(node)
+    def booked_without_pods(self, node: str) -> tuple[BookedShare, ...]:
+        """The shares that jobs have booked on a node, and whose Pods are not bound there."""
+        return self._tables.without_pods(node)
 
     @property
-    def capacity_refusals(self) -> tuple[CapacityRefusal, ...]:
-        """Why nothing is asked for jobs, by job."""
-        found = self._tables.all(CAPACITY_REFUSALS)
+    def capacity_notes(self) -> tuple[CapacityRefusal | FirstAsk, ...]:
+        """Why nothing is asked for jobs, or since when placeholder Pods are, by job."""
+        found = self._tables.all(CAPACITY_NOTES)
         return tuple(found[key] for key in sorted(found))
+
+    def first_ask_of(self, job: TrainingJob) -> FirstAsk | None:
+        """Since when placeholder Pods are asked for the job; None where that is not known."""
+        found = self._tables.all(CAPACITY_NOTES).get(job.key)
+        return found if isinstance(found, FirstAsk) and found.is_of(job) else None
 
     def capacity_of(self, job: TrainingJob) -> AskedCapacity | None:
         """What is asked of an autoscaler for the job, or why nothing is; None where nothing was. Placeholder Pods are
         of any job of this name. The same object as long as it is unchanged."""
         uid = job.metadata.uid
-        refusal = self._tables.all(CAPACITY_REFUSALS).get(job.key)
-        if refusal is not None and (refusal.job_uid, refusal.generation) == (uid, job.metadata.generation):
+        refusal = self._tables.all(CAPACITY_NOTES).get(job.key)
+        if isinstance(refusal, CapacityRefusal) and refusal.is_of(job):
             return refusal
         there = self._tables.under(PROVISIONING_OF, job.key)
         found = next((each for each in there if each.job_uid == uid and not each.is_going), None)

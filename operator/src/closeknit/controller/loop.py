@@ -97,6 +97,8 @@ class SchedulingLoop:
         self._tasks: set[asyncio.Task[None]] = set()
         self._reader = TemplateReader(watched.read, self._backoff, self._report)
         self._bugs: dict[JobKey, str] = {}
+        self._unkept: frozenset[str] = frozenset()
+        """Paths of a status that were reported; there are as many as fields of a CRD."""
 
     @property
     def tables(self) -> Tables:
@@ -217,6 +219,8 @@ class SchedulingLoop:
         for plan in sorted(decision.plans, key=_is_news):
             if plan.error is not None:
                 self._report(plan.job, plan.error)
+            if not plan.unkept <= self._unkept:
+                self._report_unkept(plan)
             if plan.error is not None and not plan.writes:
                 self._in_flight[plan.job] = InFlight(False, False, not_before=loop.time() + BROKEN_PAUSE_S)
                 self.wake()  # what it would have got is for others
@@ -383,6 +387,12 @@ class SchedulingLoop:
         if self._bugs.get(job) != repr(error):
             self._bugs[job] = repr(error)
             _log.error("a mistake of ours about one job", extra={"job": job}, exc_info=error)
+
+    def _report_unkept(self, plan: Plan) -> None:
+        """Tells once of each field that the API server does not keep."""
+        self._unkept |= plan.unkept
+        words = "the API server keeps not all of a status: bring the CRDs of this version (docs/upgrades.md)"
+        _log.warning(words, extra={"job": plan.job, "fields": sorted(plan.unkept)})
 
 
 def _is_news(plan: Plan) -> bool:

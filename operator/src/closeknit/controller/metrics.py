@@ -114,7 +114,7 @@ class Metrics:
         )
         self._gpus = self._gauge(
             "closeknit_gpus",
-            "GPUs by state: free, held by anybody, unusable (broken, or not to be given), or excluded with their node.",
+            "GPUs by state: free, held by anybody, mig (in MIG mode), unusable (broken, not to be given), or excluded.",
             "state",
         )
         self._nodes = self._gauge("closeknit_nodes", "Nodes with GPUs, excluded ones among them.")

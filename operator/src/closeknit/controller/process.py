@@ -239,16 +239,18 @@ class Process:
     async def _ask(self) -> None:
         """Asks autoscalers for nodes, for jobs that wait for some."""
         await self.loop.begun.wait()
+        hopeless: tuple[str, ...] = ()
         while True:
             cluster, policy = self.watched.cluster, self._capacity
             is_possible = cluster.serves_provisioning_requests or policy.placeholder_image or cluster.placeholders
             if is_possible and not self.watched.has_new_machine:
                 try:
                     news = await self._worker.run(
-                        partial(capacity_news, cluster, self.loop.tables, policy, self._now())
+                        partial(capacity_news, cluster, self.loop.tables, policy, self._now(), hopeless)
                     )
                     refused = await self._writes.ask(news)
-                    self.watched.note_refusals((*news.refused, *refused), news.forgotten)
+                    self.watched.note_asking((*news.notes, *refused), news.forgotten)
+                    hopeless = news.hopeless
                 except Exception:  # no decision reads it
                     _log.exception("nodes were not asked for")
                     self.metrics.broken_decisions.inc()

@@ -9,7 +9,7 @@ from functools import partial
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.job import InvalidJob, is_whole, without_templates
-from closeknit.cluster.capacity.placeholder import CapacityRefusal
+from closeknit.cluster.capacity.placeholder import CapacityRefusal, FirstAsk
 from closeknit.cluster.cluster import PROVISIONING_SERVED, WORKLOADS_SERVED, Cluster
 from closeknit.cluster.kueue.flavors import ServedKind
 from closeknit.cluster.objects.agent_report import AgentReport
@@ -103,12 +103,13 @@ class WatchedCluster:
         the decision has worked out of each of their nodes is not worked out again."""
         self._ahead = booked
 
-    def note_refusals(self, refused: Sequence[CapacityRefusal], forgotten: Sequence[JobKey]) -> None:
-        """Shows why nothing is asked of autoscalers for some jobs, and forgets that of others."""
-        news: dict[JobKey, CapacityRefusal | None] = dict.fromkeys(forgotten)
-        news.update({each.job: each for each in refused})
+    def note_asking(self, notes: Sequence[CapacityRefusal | FirstAsk], forgotten: Sequence[JobKey]) -> None:
+        """Shows why nothing is asked of autoscalers for some jobs, or since when; of each job the last of these, and
+        nothing of the forgotten ones."""
+        news: dict[JobKey, CapacityRefusal | FirstAsk | None] = dict.fromkeys(forgotten)
+        news.update({each.job: each for each in notes})
         if news:
-            self._changes += [ObjectChange(Stream.CAPACITY_REFUSALS, (*job,), new) for job, new in news.items()]
+            self._changes += [ObjectChange(Stream.CAPACITY_NOTES, (*job,), new) for job, new in news.items()]
             self._on_change()
 
     def settle(self, job: JobKey) -> None:

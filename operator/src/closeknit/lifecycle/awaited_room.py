@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from closeknit.cluster.booking.booking import AwaitedAttempt
 from closeknit.lifecycle.attempt.subject import Subject, seconds_until
 from closeknit.lifecycle.book import reason_of, reserve
-from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.conditions import stated
 from closeknit.lifecycle.status.pauses import is_between
+from closeknit.lifecycle.transitions import waits
 from closeknit.lifecycle.writes.answers import TOLD_AGAIN
 from closeknit.lifecycle.writes.plan import Plan
 from closeknit.placement.values.placement import Placement
@@ -24,4 +24,4 @@ def await_room(subject: Subject, awaited: Sequence[AwaitedAttempt], message: str
         return subject.nothing()
     if is_told and told_at is not None and is_between(told_at, now, told_at + TOLD_AGAIN):
         return subject.plan(wake_after_s=seconds_until(told_at + TOLD_AGAIN, now))
-    return subject.plan(statuses.awaiting(subject.job, now, None, reason, message))
+    return subject.plan(waits.awaiting(subject.job, now, None, reason, message))

@@ -37,13 +37,13 @@ from closeknit.lifecycle.attempt.launched_gang import Lost, gang
 from closeknit.lifecycle.attempt.leftovers import leftovers
 from closeknit.lifecycle.attempt.subject import Subject
 from closeknit.lifecycle.restart.lemons import lemons_of
-from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.conditions import moment, stated
 from closeknit.lifecycle.status.degraded import degradation, harmed
 from closeknit.lifecycle.status.pauses import is_between, lingers_from
 from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import unknown_preference
 from closeknit.lifecycle.swap.staying_pods import cannot_stay, farewells, replacing, told_otherwise
+from closeknit.lifecycle.transitions import runs, waits
 from closeknit.lifecycle.writes.plan import Notice, Plan
 from closeknit.lifecycle.writes.quota_demand import given_back, quota_demand
 from closeknit.placement.values.placement import Placement, Share
@@ -134,7 +134,7 @@ def reserve(subject: Subject, placement: Placement, awaited: Sequence[AwaitedAtt
     children = creation.whole(made, with_others=True)
     is_first = job.status.placement is None
     reason, unknown = reason_of(awaited), unknown_preference(job.spec, subject.cluster)
-    status = statuses.awaiting(job, subject.now, booked, reason, message, unknown)
+    status = waits.awaiting(job, subject.now, booked, reason, message, unknown)
     demand = quota_demand(children.manifests, may_be_counted=may_be_counted(subject))
     going = (each for each in awaited if each.job.namespace == job.key.namespace and not each.moves)
     there = (subject.cluster.pods_of(each.job) for each in going)
@@ -171,7 +171,7 @@ def _gang(subject: Subject, booking: Booking, booked: PlacementStatus) -> Gang:
 def _booked(
     subject: Subject, made: Gang, found: Environment, booked: PlacementStatus, number: int
 ) -> TrainingJobStatus:
-    return statuses.booked(
+    return runs.booked(
         subject.job,
         subject.now,
         booked,

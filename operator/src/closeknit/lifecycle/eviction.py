@@ -14,7 +14,8 @@ from closeknit.lifecycle.attempt.remains import remains
 from closeknit.lifecycle.attempt.subject import Subject, deletions
 from closeknit.lifecycle.book import book
 from closeknit.lifecycle.health.ending import succeeded
-from closeknit.lifecycle.status import statuses
+from closeknit.lifecycle.transitions import ends
+from closeknit.lifecycle.transitions.next_status import GROWS_AFTER
 from closeknit.lifecycle.writes.plan import Delete, Plan
 from closeknit.lifecycle.writes.quota_demand import given_back
 from closeknit.placement.values.placement import Placement
@@ -43,7 +44,7 @@ def _ended(attempt: Attempt, reason: EndReason, message: str, action: EventActio
     if attempt.is_over:
         return succeeded(attempt)
     subject = attempt.subject
-    status = statuses.restarting(subject.job, subject.now, reason, message, again=None)
+    status = ends.restarting(subject.job, subject.now, reason, message, again=None)
     foreign = deletions(attempt.replaced)
     gone = {each.name for each in foreign}
     left = (each for each in remains(subject, subject.attempt, ended=subject.now).actions if each.name not in gone)
@@ -94,7 +95,7 @@ def _resized(attempt: Attempt, placement: Placement, reason: EndReason, message:
     if attempt.is_over:
         return succeeded(attempt)
     subject = attempt.subject
-    ended = statuses.restarting(subject.job, subject.now, reason, message, again=None)
+    ended = ends.restarting(subject.job, subject.now, reason, message, again=None)
     following = replace(subject, job=subject.job.model_copy(update={"status": ended}))
     plan = book(following, placement, message if is_by_choice else "")
     foreign = deletions(attempt.replaced)
@@ -127,7 +128,7 @@ def _gpus(placement: Placement) -> int:
 
 
 def _minutes() -> str:
-    return count(int(statuses.GROWS_AFTER.total_seconds()) // 60, "minute")
+    return count(int(GROWS_AFTER.total_seconds()) // 60, "minute")
 
 
 def _named(by: JobKey, subject: Subject) -> str:

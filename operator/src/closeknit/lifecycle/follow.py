@@ -19,7 +19,6 @@ from closeknit.lifecycle.book import book
 from closeknit.lifecycle.eviction import evict, evict_by_kueue, grow, move, shrink
 from closeknit.lifecycle.health.ending import abandoned, over, succeeded
 from closeknit.lifecycle.reserved_words import estimated_start, expectation
-from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.capacity_words import capacity_words
 from closeknit.lifecycle.status.conditions import stated, timestamp
 from closeknit.lifecycle.status.deadlines import deadline, expiry
@@ -29,6 +28,7 @@ from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import patient_until, unknown_preference
 from closeknit.lifecycle.swap.staying_pods import cannot_stay, farewells
 from closeknit.lifecycle.tend import tend
+from closeknit.lifecycle.transitions import ends, runs, waits
 from closeknit.lifecycle.unreadable import erred
 from closeknit.lifecycle.verdict import (
     Await,
@@ -119,7 +119,7 @@ def _keep(subject: Subject, verdict: Keep, *, is_late: bool) -> Plan:
         return replace(plan, notice=told)
     if verdict.room is None:
         return plan
-    status = statuses.roomy(job, subject.now, verdict.room, verdict.refused)
+    status = runs.roomy(job, subject.now, verdict.room, verdict.refused)
     if verdict.refused is None:
         return subject.plan(status, wake_after_s=plan.wake_after_s)
     words = f"it goes on with {held.gpus} of its {count(job.spec.gpus, 'GPU')}: {verdict.refused}"
@@ -129,7 +129,7 @@ def _keep(subject: Subject, verdict: Keep, *, is_late: bool) -> Plan:
 
 def _hold(subject: Subject, shares: tuple[BookingShare, ...], message: str) -> Plan:
     """It waits for other nodes in place of lost ones. Its old Pods go meanwhile."""
-    status = statuses.holding(subject.job, subject.now, shares, message)
+    status = waits.holding(subject.job, subject.now, shares, message)
     pending = subject.job.status.pending
     attempt = Attempt(subject, Booking(subject.job.metadata.uid or "", subject.attempt, shares))
     if attempt.is_swapping and (why := cannot_stay(attempt, shares)):
@@ -156,7 +156,7 @@ def _wait(subject: Subject, refusal: Refusal, reservation: Reservation | None = 
             assert refusal.error is not None  # noqa: S101 - of this cause, for the type checker
             return erred(job, now, refusal.error)
         case WaitCause.OVER:
-            status = statuses.over(job, now, _stays(subject))
+            status = ends.over(job, now, _stays(subject))
             left, due = remains(subject, subject.attempt, is_over=True), expiry(job)
             if due is not None and due <= now:  # all that it owns goes with it
                 return replace(empty(job), actions=(Delete(TRAINING_JOB, job.metadata.name, job.metadata.uid),))
@@ -165,10 +165,10 @@ def _wait(subject: Subject, refusal: Refusal, reservation: Reservation | None = 
             return _suspend(subject)
         case WaitCause.LEFTOVERS | WaitCause.PAUSE:
             left = _left(subject)
-            plan = subject.plan(statuses.cleaning(job, now), actions=left.actions, wake_after_s=wake_after_s)
+            plan = subject.plan(waits.cleaning(job, now), actions=left.actions, wake_after_s=wake_after_s)
             return plan.woken_at(now, left.until)
         case WaitCause.NUMBER_HELD:
-            return subject.plan(statuses.passed_over(job, now))
+            return subject.plan(waits.passed_over(job, now))
         case WaitCause.NO_FIT:
             away = avoided_nodes(job, subject.cluster, now)
             patience = patient_until(job, now) if refusal.ends else None
@@ -220,7 +220,7 @@ def _refuse(
     is_other = stored.pending is None or stored.pending.reason != refusal.reason
     if is_other and not subject.answers.was_told(refusal.reason, now):
         notice = subject.notice(refusal.reason, refusal.message, action=EventAction.QUEUE, warning=True)
-    status = statuses.waiting(
+    status = waits.waiting(
         subject.job,
         now,
         refusal.reason,
@@ -228,7 +228,7 @@ def _refuse(
         refusal.nearest,
         unknown_preference(subject.job.spec, subject.cluster),
         patient_until,
-        None if reservation is None else statuses.KeptRoom(estimated_start(reservation)),
+        None if reservation is None else waits.KeptRoom(estimated_start(reservation)),
     )
     plan = subject.plan(status, actions=_undone(subject), notice=notice, wake_after_s=wake_after_s)
     return plan if plan.status is None or plan.actions else replace(plan, telling=telling)
@@ -304,7 +304,7 @@ def _suspend(subject: Subject) -> Plan:
         return succeeded(attempt)  # nothing is left to be suspended, and resumed it would train all over again
     booked = subject.job.status.placement is not None
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
-    status = statuses.suspended(subject.job, subject.now, _stays(subject))
+    status = ends.suspended(subject.job, subject.now, _stays(subject))
     note = f"spec.suspend is true{': its GPUs are free as soon as its Pods are gone' if booked else ''}"
     live = deletions(subject.children.live)
     left = remains(subject, subject.attempt - 1)

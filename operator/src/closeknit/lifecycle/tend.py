@@ -49,13 +49,14 @@ from closeknit.lifecycle.health.ending import (
 from closeknit.lifecycle.health.misplaced import misplaced
 from closeknit.lifecycle.health.slow_path import counts_from, slow_path
 from closeknit.lifecycle.health.unschedulable import unschedulable
-from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.conditions import found, stated
 from closeknit.lifecycle.status.degraded import Degradation, degradation, harmed, together
 from closeknit.lifecycle.status.lost_time import Launch, launch, phases_told
 from closeknit.lifecycle.status.pauses import is_between, later, restart_at
 from closeknit.lifecycle.swap.dead_nodes import dead_nodes
 from closeknit.lifecycle.swap.staying_pods import farewells, is_missed, told_otherwise
+from closeknit.lifecycle.transitions import runs
+from closeknit.lifecycle.transitions.next_status import BEING_STARTED
 from closeknit.lifecycle.writes.answers import TOLD_AGAIN
 from closeknit.lifecycle.writes.plan import Action, Addition, Notice, Plan
 from closeknit.lifecycle.writes.quota_demand import quota_demand
@@ -113,7 +114,7 @@ def _complete(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
     """Makes the missing children of a gang that has not run yet."""
     subject = attempt.subject
     if attempt.shares is not attempt.booking.shares:
-        return subject.plan(statuses.shared(subject.job, subject.now, attempt.shares), actions=old)
+        return subject.plan(runs.shared(subject.job, subject.now, attempt.shares), actions=old)
     ready = restart_at(subject.job.status, subject.now)
     if ready is not None:
         return subject.plan(actions=old, wake_after_s=seconds_until(ready, subject.now))
@@ -153,7 +154,7 @@ def _make(attempt: Attempt, gang: Gang, actions: Sequence[Action]) -> Plan:
     with_others = subject.answers.service_of != subject.attempt
     status = None
     if _is_told_to_wait(attempt):
-        status = statuses.starting(subject.job, subject.now, ConditionReason.STARTING, statuses.BEING_STARTED)
+        status = runs.starting(subject.job, subject.now, ConditionReason.STARTING, BEING_STARTED)
     if len(attempt.missing) < len(attempt.pods):
         made = creation.missing(gang, attempt.missing, with_others=with_others)
         adds = frozenset[Addition]() if attempt.is_swapping else creation.additions(gang)  # as its other Pods have them
@@ -182,7 +183,7 @@ def _wait_for(attempt: Attempt, in_the_way: tuple[Leftover, ...], old: tuple[Act
     told_at = subject.answers.told_at
     if _is_told_to_wait(attempt) and told_at is not None and is_between(told_at, subject.now, told_at + TOLD_AGAIN):
         return subject.plan(actions=old, wake_after_s=seconds_until(told_at + TOLD_AGAIN, subject.now))
-    return subject.plan(statuses.starting(subject.job, subject.now, ConditionReason.RESTARTING, words), actions=old)
+    return subject.plan(runs.starting(subject.job, subject.now, ConditionReason.RESTARTING, words), actions=old)
 
 
 def _is_told_to_wait(attempt: Attempt) -> bool:
@@ -195,7 +196,7 @@ def _watch(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
     subject = attempt.subject
     is_over_rdma = all(share.nics for share in attempt.booking.shares if share.server is None)
     if is_over_rdma and subject.answers.ipc_lock_refused and not subject.is_ipc_lock_refusal_told:
-        return subject.plan(statuses.without_ipc_lock(subject.job, subject.now), actions=old)
+        return subject.plan(runs.without_ipc_lock(subject.job, subject.now), actions=old)
     if subject.cluster.claims and any(_is_unseen_yet(subject.cluster, pod) for pod in attempt.present):
         return subject.plan(actions=old)
     run = in_place.joined(attempt)
@@ -208,17 +209,17 @@ def _watch(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
         shares, result = verified(subject.cluster, attempt.shares, attempt.pods)
         if is_running:
             seen = _seen(attempt)
-            status = statuses.running(
+            status = runs.running(
                 subject.job, subject.now, shares, result, seen.lacks, _launch(attempt), run, seen.environment
             )
             notice = _runs_again(attempt, status)
             if status is not subject.job.status and (seen.is_unready or seen.hangs is not None):
                 notice = _told(attempt, seen.hangs)
             return subject.plan(status, actions=old, notice=notice, wake_after_s=seen.pause_s)
-        return subject.plan(statuses.verified(subject.job, subject.now, shares, result), actions=old)
+        return subject.plan(runs.verified(subject.job, subject.now, shares, result), actions=old)
     if attempt.shares is attempt.booking.shares:
         return _start(attempt, old)
-    return subject.plan(statuses.shared(subject.job, subject.now, attempt.shares), actions=old)
+    return subject.plan(runs.shared(subject.job, subject.now, attempt.shares), actions=old)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +227,7 @@ class _Seen:
     """Findings about a running gang."""
 
     lacks: Sequence[Degradation | None] = ()
-    """What it lacks, for `statuses.running`."""
+    """What it lacks, for `runs.running`."""
     is_unready: bool = False
     """Whether Pods that do not become ready are among the findings."""
     hangs: Degradation | None = None
@@ -332,14 +333,14 @@ def _start(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
     subject, told_at = attempt.subject, unscheduled.told_at(attempt)
     if told_at is not None and subject.now < told_at:
         return subject.plan(actions=old, wake_after_s=seconds_until(told_at, subject.now))
-    words = statuses.BEING_STARTED if told_at is None else stated(unscheduled.words(attempt))
+    words = BEING_STARTED if told_at is None else stated(unscheduled.words(attempt))
     running = found(subject.job.status.conditions, ConditionType.RUNNING)
     is_starting = running is not None and running.reason == ConditionReason.STARTING
     if running is None or running.message == words or (told_at is None and not is_starting):
         silent_until = not_starting.told_at(attempt)
         pause_s = None if silent_until is None else seconds_until(silent_until, subject.now)
         return subject.plan(actions=old, wake_after_s=pause_s)
-    return subject.plan(statuses.starting(subject.job, subject.now, ConditionReason.STARTING, words), actions=old)
+    return subject.plan(runs.starting(subject.job, subject.now, ConditionReason.STARTING, words), actions=old)
 
 
 def _not_starting(attempt: Attempt, words: str, old: tuple[Action, ...]) -> Plan:
@@ -348,7 +349,7 @@ def _not_starting(attempt: Attempt, words: str, old: tuple[Action, ...]) -> Plan
     running = found(subject.job.status.conditions, ConditionType.RUNNING)
     if running is not None and running.reason == ConditionReason.NOT_STARTING:
         return subject.plan(actions=old)
-    status = statuses.starting(subject.job, subject.now, ConditionReason.NOT_STARTING, stated(words))
+    status = runs.starting(subject.job, subject.now, ConditionReason.NOT_STARTING, stated(words))
     notice = subject.notice(EventReason.NOT_STARTING, words, action=EventAction.START, warning=True)
     return subject.plan(status, actions=old, notice=notice)
 

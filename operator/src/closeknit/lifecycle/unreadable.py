@@ -10,9 +10,9 @@ from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.booking.job import InvalidJob
 from closeknit.lifecycle.attempt.subject import empty, notice
 from closeknit.lifecycle.mistake import guarded
-from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.pauses import is_between
-from closeknit.lifecycle.status.statuses import StoredJob, is_finished
+from closeknit.lifecycle.status.stored_job import StoredJob, is_finished
+from closeknit.lifecycle.transitions import waits
 from closeknit.lifecycle.writes.answers import NOTHING, Answers
 from closeknit.lifecycle.writes.plan import Notice, Plan
 
@@ -34,7 +34,7 @@ def refuse_invalid(job: InvalidJob, now: datetime, answers: Answers = NOTHING) -
         told_at = answers.noticed_at
         is_told = told_at is not None and is_between(told_at, now, told_at + _TOLD_AGAIN)
         return empty(job) if is_told else replace(empty(job), notice=_notice(job, reason, message))
-    status = (statuses.undecided if holds else statuses.waiting)(job, now, reason, message)
+    status = (waits.undecided if holds else waits.waiting)(job, now, reason, message)
     return _told(job, status, reason, message)
 
 
@@ -48,7 +48,7 @@ def erred(job: StoredJob, now: datetime, error: Exception) -> Plan:
     status = job.status
     is_stored = not isinstance(job, InvalidJob) or job.is_status_read
     if is_stored and job.metadata.deletion_timestamp is None and not is_finished(job):
-        status = statuses.undecided(job, now, PendingReason.INTERNAL_ERROR, message)
+        status = waits.undecided(job, now, PendingReason.INTERNAL_ERROR, message)
     told = _told(job, status, PendingReason.INTERNAL_ERROR, message)
     return replace(told, error=error, wake_after_s=BROKEN_PAUSE_S)
 

@@ -11,6 +11,7 @@ from closeknit.lifecycle.mistake import OwnMistake, guarded
 from closeknit.lifecycle.unreadable import erred, refuse_invalid
 from closeknit.lifecycle.writes.answers import NOTHING
 from closeknit.lifecycle.writes.plan import Plan, Telling
+from closeknit.lifecycle.writes.unkept import without_unkept
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.telling import ToldWords, WantedWords, allot
@@ -69,7 +70,7 @@ def decide(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> D
                 wanted.append(WantedWords(entry, plan, since))
                 continue
             wake_at = None if plan.wake_after_s is None else now + timedelta(seconds=plan.wake_after_s)
-            if plan.writes or wake_at is not None:
+            if plan.writes or plan.unkept or wake_at is not None:
                 plans.append(plan)
             if wake_at is not None:
                 moments.append(wake_at)
@@ -82,7 +83,7 @@ def decide(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> D
         moments.append(wake_at)
     unread = sorted(key for key in cluster.invalid_jobs if key not in memory.busy)
     invalid = (_refused(cluster.invalid_jobs[key], memory, now) for key in unread)
-    plans += [plan for plan in invalid if plan.writes or plan.error is not None]
+    plans += [plan for plan in invalid if plan.writes or plan.unkept or plan.error is not None]
     return Decision(verdicts, tuple(plans), known, words.told, min(moments, default=None))
 
 
@@ -98,9 +99,12 @@ def _since(entry: QueueEntry, memory: Memory, now: datetime) -> datetime:
 def _plan(entry: QueueEntry, cluster: Cluster, memory: Memory, now: datetime) -> Plan:
     answers = memory.answers.get(entry.uid, NOTHING)
     plan = guarded(follow, entry.job, entry.verdict, cluster, now, answers=answers, epoch=memory.epoch)
-    return erred(entry.job, now, plan.error) if isinstance(plan, OwnMistake) else plan
+    made = erred(entry.job, now, plan.error) if isinstance(plan, OwnMistake) else plan
+    return without_unkept(made, entry.job.status, answers)
 
 
 def _refused(job: InvalidJob, memory: Memory, now: datetime) -> Plan:
-    plan = guarded(refuse_invalid, job, now, memory.answers.get(job.metadata.uid or "", NOTHING))
-    return erred(job, now, plan.error) if isinstance(plan, OwnMistake) else plan
+    answers = memory.answers.get(job.metadata.uid or "", NOTHING)
+    plan = guarded(refuse_invalid, job, now, answers)
+    made = erred(job, now, plan.error) if isinstance(plan, OwnMistake) else plan
+    return without_unkept(made, job.status, answers)

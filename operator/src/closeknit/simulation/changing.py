@@ -30,9 +30,9 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.objects.meta import Owner
 from closeknit.cluster.pods.pod import Pod
 from closeknit.lifecycle.book import assumed
-from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.conditions import Observation
 from closeknit.lifecycle.status.lost_time import Launch
+from closeknit.lifecycle.transitions import ends, runs
 from closeknit.placement.values.placement import Placement
 from closeknit.scheduling.victims.victim import RESTART_COSTS
 
@@ -50,15 +50,15 @@ def run_by(job: TrainingJob, placement: Placement, now: datetime) -> TrainingJob
     held = assumed(job, placement).status.placement
     if held is None:
         raise RuntimeError(f"{job.key} was given nothing")
-    status = statuses.booked(job, now, held, attempt=job.status.attempt or 1, epoch=1, environment=None, lacks=None)
+    status = runs.booked(job, now, held, attempt=job.status.attempt or 1, epoch=1, environment=None, lacks=None)
     booked = job.model_copy(update={"status": status})
-    status = statuses.running(booked, now, decoded(held), _VERIFIED, (), Launch())
+    status = runs.running(booked, now, decoded(held), _VERIFIED, (), Launch())
     return booked.model_copy(update={"status": status})
 
 
 def ended_by(job: TrainingJob, reason: EndReason, now: datetime) -> TrainingJob:
     """A job that runs, once its attempt has ended for this reason: it waits with the next one's number."""
-    status = statuses.restarting(job, now, reason, "", again=None)
+    status = ends.restarting(job, now, reason, "", again=None)
     return job.model_copy(update={"status": status})
 
 

@@ -16,9 +16,9 @@ from closeknit.cluster.pods.pod import Lodger
 from closeknit.cluster.store.kinds import ObjectChange, Stream, change
 from closeknit.lifecycle.book import assumed, reason_of
 from closeknit.lifecycle.reserved_words import estimated_start
-from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.conditions import Observation, moment, observed, timestamp
 from closeknit.lifecycle.status.preference import patient_until
+from closeknit.lifecycle.transitions import runs, waits
 from closeknit.lifecycle.verdict import (
     Await,
     Book,
@@ -224,7 +224,7 @@ class Operated:
             case Keep(_, _, room) if job in self._left:
                 turn.moments += [] if entry.until is None else [entry.until]
                 if room is not None:
-                    self._store(entry.job, statuses.roomy(entry.job, now, room))
+                    self._store(entry.job, runs.roomy(entry.job, now, room))
                 return room is not None
             case _:
                 return False
@@ -284,7 +284,7 @@ class Operated:
     def _await(self, told: TrainingJob, placement: Placement, awaits: Sequence[AwaitedAttempt], now: datetime) -> None:
         """It holds what others leave, and says so: who moves for it does so within a moment."""
         held = assumed(told, placement, awaits).status.placement
-        self._store(told, statuses.awaiting(told, now, held, reason_of(awaits), ""))
+        self._store(told, waits.awaiting(told, now, held, reason_of(awaits), ""))
         self._made_room[told.metadata.uid or ""] = Answers(room_made_at=now)
 
     def _change(

@@ -42,7 +42,7 @@ def shown(*arguments: str) -> str:
 
 def test_of_a_file_it_is_what_the_operator_would_tell() -> None:
     lines = shown().splitlines()
-    assert lines[1] == "GPUs  40   18    22    0         0"
+    assert lines[1] == "GPUs  40   18    22    0    0         0"
     assert "rack   2        40    18    18" in lines
     assert "NVLink islands of free GPUs: 1 of 8, 4 of 2, 2 of 1" in lines
     assert "jobs of the cluster: 2 Queued, 2 Running, 1 Suspended, 1 Failed" in lines
@@ -63,7 +63,7 @@ def test_the_jobs_of_a_namespace_stand_below_those_of_the_cluster() -> None:
 def test_programs_get_all_of_it() -> None:
     answer = json.loads(shown("-A", "-o", "json"))
     assert (answer["kind"], answer["namespace"], answer["clusterNotShown"]) == ("ClusterStatus", None, None)
-    assert answer["cluster"]["gpus"] == {"free": 18, "held": 22, "unusable": 0, "excluded": 0}
+    assert answer["cluster"]["gpus"] == {"free": 18, "held": 22, "mig": 0, "unusable": 0, "excluded": 0}
     assert [each["reason"] for each in answer["jobs"]["waiting"]] == ["InsufficientGPUs", "NoNVLinkIsland"]
 
 
@@ -72,7 +72,7 @@ SUMMARY = {
     "operatorVersion": "9.9.9",
     "nodes": 5000,
     "excludedNodes": {"AgentStale": 2, "NotReady": 1},
-    "gpus": {"free": 1200, "held": 38700, "unusable": 76, "excluded": 24},
+    "gpus": {"free": 1200, "held": 38684, "mig": 16, "unusable": 76, "excluded": 24},
     "largestGang": 1100,
     "largestInside": {"rack": 64, "host": 8},
     "islands": {"8": 120, "16": 1, "odd": 3},
@@ -123,7 +123,7 @@ def test_a_running_cluster_of_any_size_is_asked_for_one_object_and_the_jobs(
         "/apis/closeknit.dev/v1alpha1/namespaces/ml/trainingjobs?resourceVersion=0",
     ]
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "GPUs  40000  1200  38700  76        24"
+    assert lines[1] == "GPUs  40000  1200  38684  16   76        24"
     assert "5000 nodes with GPUs; 3 get no job: 2 AgentStale, 1 NotReady" in lines
     assert "  NoDomain   12    4096  24h" in lines
     assert lines[-2].endswith(", operator 9.9.9") and lines[-1] == "the counts of the cluster last changed 60m ago"

@@ -59,5 +59,5 @@ def test_an_entry_is_all_that_a_kind_needs_to_be_kept_and_filed(stream: Stream) 
 
 
 def test_every_stream_has_its_entry() -> None:
-    of_ours = [Stream.SERVED, Stream.SILENCES, Stream.CAPACITY_REFUSALS]  # no streams of the API server
+    of_ours = [Stream.SERVED, Stream.SILENCES, Stream.CAPACITY_NOTES]  # no streams of the API server
     assert [*(entry.stream for entry in KINDS), *of_ours] == list(Stream)

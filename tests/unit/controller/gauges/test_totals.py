@@ -6,9 +6,9 @@ import pytest
 
 from closeknit.api.names import ExclusionReason
 from closeknit.api.trainingjob_status import State
-from closeknit.controller.gauges.totals import totals
+from closeknit.controller.gauges.totals import GPU_STATES, totals
 from closeknit.controller.metrics import Metrics
-from scenarios.manifests import node, pod, training_job, uuids
+from scenarios.manifests import cut, node, node_topology, pod, training_job, uuids
 from scenarios.story import NOW, Story, dra_node, plugin_node
 
 TOO_LARGE = {"gpus": 64}
@@ -82,7 +82,19 @@ def test_every_reason_has_a_series_so_that_an_alert_sees_it_come() -> None:
 
 def test_others_pods_hold_gpus() -> None:
     story = Story(*plugin_node("gpu-1"), pod(requests={"nvidia.com/gpu": "8"}))
-    assert totals(story.cluster, NOW).gpus == {"free": 0, "held": 8, "unusable": 0}
+    assert totals(story.cluster, NOW).gpus == {"free": 0, "held": 8, "mig": 0, "unusable": 0}
+
+
+def test_a_gpu_in_mig_mode_is_not_told_as_broken() -> None:
+    """It gives its devices to jobs. One that is broken as well is told as that."""
+    story = Story(node("gpu-1", gpus=1), cut(node_topology("gpu-1", count=2), 0, count=3))
+    metrics = told(story)
+    by_state = {state: value(metrics, "closeknit_gpus", state=state) for state in GPU_STATES}
+    assert by_state == {"free": 1, "held": 0, "mig": 1, "unusable": 0, "excluded": 0}
+    story.objects["NodeTopology", "", "gpu-1"]["status"]["gpus"] = [
+        {"index": 0, "state": "Unhealthy", "reasons": ["XID79"]}
+    ]
+    assert totals(story.cluster, NOW).gpus["mig"] == 0
 
 
 def test_a_gpu_that_ended_two_runs_is_counted() -> None:

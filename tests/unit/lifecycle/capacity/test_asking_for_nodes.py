@@ -65,6 +65,75 @@ def test_its_own_word_on_gpus_for_each_node_counts() -> None:
     assert shape(news(waiting(topology={"gpusPerNode": 4}))) == (4, "4")
 
 
+@pytest.mark.parametrize(
+    ("spec", "is_apart"),
+    [
+        pytest.param({"topology": {"gpusPerNode": 4}}, True, id="two of them would fit on one node"),
+        pytest.param({}, False, id="whole nodes"),
+        pytest.param({"gpus": 4}, False, id="one"),
+    ],
+)
+def test_pods_of_which_a_node_has_room_for_two_are_asked_for_apart(spec: dict[str, Any], is_apart: bool) -> None:
+    """Else an autoscaler would add one node for two."""
+    ours = {"matchLabels": {"team": "b"}}
+    own = {"labelSelector": ours, "topologyKey": "topology.kubernetes.io/zone"}
+    terms = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [own]}}
+    template = {"spec": {"containers": [{"name": "trainer", "image": "i"}], "affinity": terms}}
+    (found,) = news(waiting(training_job("big", spec={"gpus": 8}), template=template, **spec)).missing
+    made = found.template["template"]
+    first, *more = made["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert first == own
+    assert [each["labelSelector"]["matchLabels"] for each in more] == ([made["metadata"]["labels"]] if is_apart else [])
+
+
+@pytest.mark.parametrize("own", ["none", {"requiredDuringSchedulingIgnoredDuringExecution": {"a": "b"}}])
+def test_rules_that_the_api_server_refuses_are_its_to_refuse(own: Any) -> None:
+    template = {"spec": {"containers": [{"name": "t", "image": "i"}], "affinity": {"podAntiAffinity": own}}}
+    (found,) = news(waiting(template=template, topology={"gpusPerNode": 4})).missing
+    assert found.template["template"]["spec"]["affinity"] == {"podAntiAffinity": own}
+
+
+@pytest.mark.parametrize(
+    ("refused", "kept"),
+    [
+        pytest.param("ProvisioningRequest", "provisioningrequests.autoscaling.x-k8s.io", id="the request"),
+        pytest.param("PodTemplate", "podtemplates", id="its template"),
+    ],
+)
+def test_a_refused_request_is_told_and_not_tried_at_every_look(refused: str, kept: str) -> None:
+    story = waiting()
+    story.serves_provisioning = True
+    (asked,) = news(story).missing
+    story.forbidden[f"{refused} {asked.request['metadata']['name']}"] = "exceeded quota: objects"
+    story.ask(POLICY)
+    assert story.names("ProvisioningRequest") == []
+    story.pass_time(61)
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None
+    assert f"no nodes are asked for: the API server refuses one of its {kept}: exceeded quota: obj" in pending.message
+    assert story.ask(POLICY) == CapacityNews()
+    story.forbidden.clear()
+    story.pass_time(600)
+    story.ask(POLICY)
+    story.ask(POLICY)
+    assert len(story.names("ProvisioningRequest")) == 1
+
+
+def test_requests_that_came_to_nothing_keep_no_others_from_asking() -> None:
+    """Else as many jobs as ask at a time, for which an autoscaler finds nothing, would be the only ones for ever."""
+    story = waiting(*(training_job(f"aa-{number}", spec={"gpus": 16}) for number in range(MOST_REQUESTS)))
+    story.serves_provisioning = True
+    story.ask(POLICY)
+    assert len(story.names("ProvisioningRequest")) == MOST_REQUESTS
+    failed = {"type": "Failed", "status": "True", "message": "", "lastTransitionTime": timestamp(story.now)}
+    for (kind, _, _), each in story.objects.items():
+        if kind == "ProvisioningRequest":
+            each["status"] = {"conditions": [failed]}
+    story.ask(POLICY)
+    assert [name for name in story.names("ProvisioningRequest") if name.startswith("train")] != []
+
+
 def test_what_its_pods_need_and_select_comes_along() -> None:
     container = {"name": "trainer", "image": "i", "resources": {"requests": {"cpu": "1500m"}}}
     tolerated = {"key": "pool", "operator": "Exists"}
@@ -98,7 +167,7 @@ def test_what_its_pods_need_and_select_comes_along() -> None:
     ],
 )
 def test_nothing_is_asked_for_that_placement_would_refuse(spec: dict[str, Any]) -> None:
-    assert news(waiting(**spec)) == CapacityNews()
+    assert news(waiting(**spec))._replace(hopeless=()) == CapacityNews()
 
 
 def test_nothing_is_asked_before_half_a_minute_without_a_class_or_where_it_is_not_served() -> None:
@@ -124,7 +193,7 @@ def test_a_group_that_is_scaled_to_zero_is_known_by_its_administrators_word() ->
     groups = node_groups('[{"name": "h200", "gpus": 8, "product": "NVIDIA-H200", "labels": {"pool": "h200"}}]')
     assert shape(news(story, CapacityPolicy(ATOMIC, groups))) == (2, "8")
     other = waiting(nodes=0, gpu={"products": ["NVIDIA-B300"]})
-    assert news(other, CapacityPolicy(ATOMIC, groups)) == CapacityNews()
+    assert news(other, CapacityPolicy(ATOMIC, groups))._replace(hopeless=()) == CapacityNews()
 
 
 @pytest.mark.parametrize(

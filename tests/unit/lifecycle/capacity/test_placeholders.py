@@ -6,14 +6,12 @@ import pytest
 
 from closeknit.api.names import JOB_LABEL, PLACEHOLDER_LABEL, PLACEHOLDER_PODS, PROVISIONING_CLASS_ANNOTATION
 from closeknit.cluster.capacity.placeholder import Placeholder, PlaceholderName, placeholder_name
+from closeknit.cluster.objects.silence import Quiet
 from closeknit.cluster.pods.pod import Pod
 from closeknit.cluster.store.kinds import from_document
-from closeknit.lifecycle.capacity.capacity_news import (
-    MOST_PLACEHOLDERS,
-    MOST_REQUESTS,
-    CapacityNews,
-    CapacityPolicy,
-)
+from closeknit.lifecycle.capacity import placeholder_news
+from closeknit.lifecycle.capacity.capacity_news import MOST_REQUESTS, MOST_SEARCHES, CapacityNews, CapacityPolicy
+from closeknit.lifecycle.capacity.placeholder_news import MOST_PLACEHOLDERS
 from scenarios.manifests import Manifest, training_job
 from scenarios.story import Story, plugin_node
 
@@ -306,3 +304,162 @@ def test_jobs_that_no_node_would_help_keep_nobody_from_asking() -> None:
     story = waiting(*hopeless)
     story.ask(POLICY)
     assert len(placeholders(story)) == 2
+
+
+def beside_a_spare(gpus: int = 8) -> Story:
+    """The only node that looks free, gpu-2, is the spare of a job that runs; and a job that waits has asked."""
+    there = [each for number in (1, 2) for each in plugin_node(f"gpu-{number}")]
+    story = Story(*there, training_job("spared", spec={"gpus": 8, "spares": 1}))
+    story.settle()
+    story.run_all()
+    story.add(training_job(spec={"gpus": gpus}))
+    story.settle()
+    story.pass_time(60)
+    story.ask(POLICY)
+    return story
+
+
+def bind(story: Story, name: str, node: str) -> None:
+    """As the scheduler does."""
+    story.change_pod(name, node=node, phase="Running")
+
+
+def test_one_on_a_node_that_is_held_without_a_pod_stays_there_and_another_asks_in_its_place() -> None:
+    """The scheduler would bind it there again and again, and no node would ever be asked for."""
+    story = beside_a_spare()
+    (first,) = placeholders(story)
+    bind(story, first, "gpu-2")
+    for _ in range(3):
+        story.ask(POLICY)
+    kept, more = placeholders(story)
+    assert kept == first
+    assert "nodeName" not in story.pod(more)["spec"]
+    assert "by 2 placeholder Pods of 8 GPUs each" in message(story)
+    assert "1 of them in place of others on nodes that are held without Pods: 1 of them is on a node" in message(story)
+
+    come(story, "gpu-3")
+    bind(story, more, "gpu-3")
+    assert story.ask(POLICY)._replace(notes=()) == CapacityNews()
+    story.settle()
+    assert story.status().placement is not None
+    story.ask(POLICY)
+    assert placeholders(story) == []
+
+
+def test_it_goes_once_the_pods_of_the_node_are_due() -> None:
+    story = beside_a_spare()
+    (first,) = placeholders(story)
+    bind(story, first, "gpu-2")
+    story.ask(POLICY)
+    (_, more) = placeholders(story)
+    story.lose_node("gpu-1")
+    story.silence("gpu-1", Quiet.LONG)
+    story.settle()
+    placed = story.status("spared").placement
+    assert placed is not None
+    assert [each.name for each in placed.nodes] == ["gpu-2"]
+    story.ask(POLICY)
+    assert placeholders(story) == [more]
+
+
+def test_the_one_more_goes_once_the_node_is_free() -> None:
+    story = beside_a_spare(gpus=24)
+    before = placeholders(story)
+    bind(story, before[0], "gpu-2")
+    story.ask(POLICY)
+    assert len(placeholders(story)) == len(before) + 1
+    del story.objects["TrainingJob", "team-b", "spared"]
+    story.remove_pod("spared-a1-worker-00000")
+    story.settle()
+    story.ask(POLICY)
+    assert placeholders(story) == before
+
+
+def test_no_more_than_so_many_are_made_in_place_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placeholder_news, "MOST_STAND_INS", 1)
+    there = [each for number in (1, 2, 3) for each in plugin_node(f"gpu-{number}")]
+    story = Story(*there, training_job("spared", spec={"gpus": 8, "spares": 2}))
+    story.settle()
+    story.run_all()
+    story.add(training_job(spec={"gpus": 8}))
+    story.settle()
+    story.pass_time(60)
+    story.ask(POLICY)
+    for name in ("gpu-2", "gpu-3"):
+        for each in placeholders(story):
+            if "nodeName" not in story.pod(each)["spec"]:
+                bind(story, each, name)
+        story.ask(POLICY)
+    assert len(placeholders(story)) == 2
+
+
+def test_their_half_hour_counts_from_the_first_whichever_are_there() -> None:
+    story = beside_a_spare()
+    for _ in range(3):
+        story.pass_time(9 * 60)
+        (name,) = placeholders(story)
+        story.remove_pod(name)  # another Pod has displaced it
+        story.ask(POLICY)
+    assert len(placeholders(story)) == 1
+    assert "it asked for nodes at 2026-11-21T10:01:00Z" in message(story)
+    (name,) = placeholders(story)
+    story.pass_time(3 * 60)
+    story.ask(POLICY)
+    assert placeholders(story) == []
+    assert "1 placeholder Pod stood for it for 30 minutes" in message(story)
+
+
+def test_their_half_hour_is_over_though_none_is_there() -> None:
+    story = asked()
+    story.pass_time(30 * 60)
+    for name in placeholders(story):
+        story.remove_pod(name)
+    story.ask(POLICY)
+    assert placeholders(story) == []
+    assert "placeholder Pods stood for it for 30 minutes and it does not fit" in message(story)
+
+
+def test_their_half_hour_goes_on_with_another_operator() -> None:
+    story = asked()
+    story.capacity_notes.clear()
+    story.pass_time(60)
+    first, second = placeholders(story)
+    story.ask(POLICY)
+    for name in (first, second):
+        story.remove_pod(name)
+    story.ask(POLICY)
+    assert placeholders(story) == [first, second]
+    assert "it asked for nodes at 2026-11-21T10:01:00Z" in message(story)
+
+
+def test_a_name_that_somebody_elses_pod_has_is_told_and_not_asked_about_at_every_look() -> None:
+    story = waiting()
+    name = str(PlaceholderName("train", digest_of(story), 0, 2))
+    story.taken.add(name)
+    story.ask(POLICY)
+    story.ask(POLICY)
+    assert placeholders(story) == []
+    words = (
+        f"no nodes are asked for: Pod {name}, which somebody else has made, has the name of a placeholder Pod for it"
+    )
+    assert words in message(story)
+    assert story.ask(POLICY) == CapacityNews()
+
+
+def test_however_many_jobs_no_node_would_help_they_hold_up_nobody() -> None:
+    hopeless = [
+        training_job(f"aa-{number:03}", spec={"gpus": 16, "gpu": {"products": ["NVIDIA-B300"]}})
+        for number in range(3 * MOST_SEARCHES)
+    ]
+    story = waiting(*hopeless)
+    for _ in range(4):
+        assert not placeholders(story)
+        story.ask(POLICY)
+    assert len(placeholders(story)) == 2
+    for each in hopeless[:2]:
+        story.edit_job(each["metadata"]["name"], gpu={})
+    story.settle()
+    story.pass_time(60)
+    for _ in range(4):
+        story.ask(POLICY)
+    assert {name.rpartition("-placeholder-")[0] for name in placeholders(story)} == {"train", "aa-000", "aa-001"}

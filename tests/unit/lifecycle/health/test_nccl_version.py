@@ -122,6 +122,22 @@ def test_what_is_known_is_written_once_and_stays() -> None:
     assert environment(story).nccl_version == "2.30.7"
 
 
+def test_a_version_that_an_older_crd_drops_is_not_written_for_ever() -> None:
+    story = running(GID)
+    story.dropped = ("environment", "ncclVersion")
+    before = len(story.written)
+    says(story, "2.28.9")
+    assert story.written[before:] == ["status Running"] * 2
+    assert environment(story).nccl_version is None
+    assert environment(story).warnings[0].startswith("NCCL_IB_GID_INDEX=3: the index differs")  # what it has is told
+    assert [plan.unkept for plan in story.plans()] == [frozenset({"status.environment.ncclVersion"})]
+    says(story, "2.30.7")  # something else of it is news: that is written, and no more
+    assert story.written[before + 2 :] == []
+    story.objects["TrainingJob", "team-b", "train"]["metadata"]["resourceVersion"] = story.next_version()
+    story.settle()  # somebody has changed the job: it may be another CRD by now
+    assert story.written[before + 2 :] == ["status Running"]
+
+
 @pytest.mark.parametrize("version", HOSTILE, ids=lambda each: str(each)[:12])
 def test_words_that_are_no_version_cost_nothing_but_themselves(version: Any) -> None:
     story = running(GID)

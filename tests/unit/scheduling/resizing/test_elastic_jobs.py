@@ -10,7 +10,9 @@ from closeknit.api.trainingjob_status import PlacementStatus, State
 from closeknit.cluster.objects.quota import Quota
 from closeknit.cluster.objects.silence import Quiet
 from closeknit.lifecycle.writes.plan import Plan
+from closeknit.scheduling.policy.probation import BETWEEN
 from scenarios.manifests import cluster_topology, device_class, priority_class, training_job
+from scenarios.manifests import pod as foreign_pod
 from scenarios.restarting_gangs import begins, running
 from scenarios.story import Story, dra_node, plugin_node
 
@@ -127,6 +129,49 @@ def test_it_starts_with_fewer_once_it_has_waited_for_all(kind: Any) -> None:
         "runs with 24 of its 32 GPUs, and grows once there has been room for more for 5 minutes, and nobody before it "
         "waits for that"
     )
+
+
+def test_one_whose_name_is_taken_with_fewer_is_told_so_and_no_room_is_kept_for_it() -> None:
+    story = site(fixed("other", expectedDuration="1h"))
+    story.add(foreign_pod("train-a1-worker-00000", namespace="team-b", node=None, requests={}))
+    story.add(elastic())
+    story.settle()
+    story.pass_time(MINUTE)
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None
+    assert (pending.reason, pending.estimated_start) == (PendingReason.NAME_CONFLICT, None)
+    story.add(fixed("later", 24))
+    story.settle()
+    assert size(story, "later") == 24
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"elastic": {"minGPUs": 8}}, id="it might start with fewer GPUs"),
+        pytest.param(HIGH, id="it might preempt another job"),
+    ],
+)
+def test_a_taken_name_stays_told_while_another_of_the_namespace_is_refused(spec: dict[str, Any]) -> None:
+    """Nobody of the namespace is tried for a moment then: it was told of GPUs, and a minute later of the name again."""
+    story = site(fixed("other", 24), nodes=5)
+    story.add(foreign_pod("train-a1-worker-00000", namespace="team-b", node=None, requests={}))
+    story.add(fixed("train", 32, **spec))
+    story.settle()
+    story.pass_time(MINUTE)
+    story.settle()
+    told = story.status()
+    assert told.reason == PendingReason.NAME_CONFLICT
+    story.forbidden["first-a1-worker-00000"] = "denied"
+    story.add(fixed("first", 8))
+    story.pass_time(MINUTE + 1)
+    story.settle()
+    assert story.status("first").reason == PendingReason.TEMPLATE_INVALID
+    assert (story.status().reason, story.status().message) == (told.reason, told.message)
+    wake_at = story.decide().schedule.wake_at
+    assert wake_at is not None
+    assert wake_at <= story.now + BETWEEN
 
 
 def test_one_that_fits_starts_with_all_at_once() -> None:

@@ -8,6 +8,8 @@ class GpuTotals(AnswerPart, frozen=True, kw_only=True):
 
     free: int
     held: int
+    mig: int
+    """In MIG mode: given in parts, and never as a whole."""
     unusable: int
     excluded: int
     """On nodes that get no job."""

@@ -17,7 +17,7 @@ from closeknit.cli.plan.decided import PlanRefused, Sitting, decided
 from closeknit.cluster.booking.booking import names
 from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.lifecycle.status.statuses import is_finished
+from closeknit.lifecycle.status.stored_job import is_finished
 
 
 @dataclass(frozen=True, slots=True)

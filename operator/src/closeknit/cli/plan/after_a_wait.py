@@ -14,7 +14,7 @@ from closeknit.cluster.booking.booking import names
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.status.conditions import moment
 from closeknit.lifecycle.status.pending import traits
-from closeknit.lifecycle.status.statuses import WAITS_FOR_ALL
+from closeknit.lifecycle.transitions.runs import WAITS_FOR_ALL
 from closeknit.lifecycle.verdict import Await, Book, Verdict
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.values.placement import Placement

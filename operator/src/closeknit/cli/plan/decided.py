@@ -26,7 +26,7 @@ from closeknit.lifecycle.restart.lemons import lemons_of
 from closeknit.lifecycle.status.degraded import Degradation, degradation
 from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import preference, unknown_preference
-from closeknit.lifecycle.status.statuses import is_finished
+from closeknit.lifecycle.status.stored_job import is_finished
 from closeknit.lifecycle.verdict import Book
 from closeknit.lifecycle.writes.answers import unknown_class_words
 from closeknit.placement.allreduce.nvls import planned

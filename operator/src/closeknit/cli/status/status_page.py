@@ -31,15 +31,16 @@ def draw(told: ClusterStatus, page: Page, now: datetime, *, is_wide: bool) -> No
 
 def _draw_cluster(found: ClusterLine, page: Page, *, is_wide: bool) -> None:
     gpus = found.gpus
-    whole = gpus.free + gpus.held + gpus.unusable + gpus.excluded
+    whole = gpus.free + gpus.held + gpus.mig + gpus.unusable + gpus.excluded
     page.columns(
-        ("", "ALL", "FREE", "HELD", "UNUSABLE", "EXCLUDED"),
+        ("", "ALL", "FREE", "HELD", "MIG", "UNUSABLE", "EXCLUDED"),
         [
             (
                 "GPUs",
                 str(whole),
                 Inked(str(gpus.free), Ink.GOOD if gpus.free else None),
                 str(gpus.held),
+                str(gpus.mig),
                 Inked(str(gpus.unusable), Ink.BAD if gpus.unusable else None),
                 Inked(str(gpus.excluded), Ink.CARE if gpus.excluded else None),
             )

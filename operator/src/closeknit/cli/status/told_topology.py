@@ -24,6 +24,7 @@ class ToldGpus(_Told, frozen=True):
 
     free: int = 0
     held: int = 0
+    mig: int = 0
     unusable: int = 0
     excluded: int = 0
 
@@ -97,6 +98,7 @@ def cluster_line(status: ToldTopologyStatus) -> ClusterLine | None:
         gpus=GpuTotals(
             free=glance.gpus.free,
             held=glance.gpus.held,
+            mig=glance.gpus.mig,
             unusable=glance.gpus.unusable,
             excluded=glance.gpus.excluded,
         ),

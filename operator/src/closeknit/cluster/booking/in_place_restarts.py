@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from closeknit.api.names import TRAINER_CONTAINER, EndReason
-from closeknit.api.trainingjob import PackedTemplate, PodTemplate, RestartAction, TrainingJobSpec
+from closeknit.api.trainingjob import PackedTemplate, PodTemplate, Restart, RestartAction, TrainingJobSpec
 from closeknit.api.trainingjob_status import EndedAttempt, TrainingJobStatus
 from closeknit.cluster.objects.pod_requests import Needs, needs, needs_of
 
@@ -28,16 +28,13 @@ class ResetCodes:
 
 
 def reset_codes(spec: TrainingJobSpec) -> ResetCodes:
-    """Those of a job. Of several rules the first that has a code counts; what no rule has is charged, so that without
-    a limit it ends the job."""
-    actions: dict[int, RestartAction] = {}
-    for rule in spec.restart.rules if spec.restart else ():
-        for code in rule.exit_codes:
-            actions.setdefault(code, rule.action)
-    if spec.restart is not None and spec.restart.limit > 0:
-        return ResetCodes(False, tuple(sorted(code for code, does in actions.items() if does is RestartAction.FAIL)))
+    """Those of a job. What no rule has is charged, so that without a limit it ends the job."""
+    restart = spec.restart or Restart()
+    ruled = {code: restart.action_after(code) for rule in restart.rules for code in rule.exit_codes}
+    if restart.limit > 0:
+        return ResetCodes(False, tuple(sorted(code for code, does in ruled.items() if does is RestartAction.FAIL)))
     free = RestartAction.RESTART_FREE
-    return ResetCodes(True, tuple(sorted(code for code, does in actions.items() if does is free)))
+    return ResetCodes(True, tuple(sorted(code for code, does in ruled.items() if does is free)))
 
 
 def asks_for_restarts(spec: TrainingJobSpec) -> bool:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from closeknit.api.names import JOB_LABEL, PLACEHOLDER_LABEL, PLACEHOLDER_PRIORITY, JobKey
+from closeknit.api.objects import TrainingJob
 from closeknit.cluster.objects.meta import Metadata
 
 _NAME = re.compile(r"(.+)-placeholder-([0-9a-f]{8})-([0-9]{1,4})-of-([0-9]{1,4})")
@@ -18,9 +19,13 @@ class PlaceholderName(NamedTuple):
     digest: str
     """Of the job's generation and of what is asked for: another one is asked for another thing."""
     number: int
-    """From 0."""
+    """From 0; from `of` on it stands in for one that is on a node which another job holds."""
     of: int
-    """How many there are."""
+    """How many nodes are asked for."""
+
+    def is_beside(self, other: "PlaceholderName") -> bool:
+        """Whether both stand for nodes of one gang, asked for at once."""
+        return self._replace(number=0) == other._replace(number=0)
 
     def __str__(self) -> str:
         return f"{self.job}-placeholder-{self.digest}-{self.number}-of-{self.of}"
@@ -56,14 +61,29 @@ class Placeholder(msgspec.Struct, frozen=True):
         return found
 
 
-class CapacityRefusal(msgspec.Struct, frozen=True):
-    """Why nothing is asked for a job, and until when: the operator's own memory, and no object of the API server."""
+class _CapacityNote(msgspec.Struct, frozen=True):
+    """What the operator remembers of asking for a job: no object of the API server."""
 
     job: JobKey
     job_uid: str
     generation: int
+
+    def is_of(self, job: TrainingJob) -> bool:
+        """Whether it is of this job as it is now."""
+        return (self.job_uid, self.generation) == (job.metadata.uid, job.metadata.generation)
+
+
+class CapacityRefusal(_CapacityNote, frozen=True):
+    """Why nothing is asked for a job, and until when."""
+
     words: str
     until: str
+
+
+class FirstAsk(_CapacityNote, frozen=True):
+    """Since when placeholder Pods are asked for a job, whichever of them are there by now."""
+
+    since: str
 
 
 def placeholder_name(name: str) -> PlaceholderName | None:

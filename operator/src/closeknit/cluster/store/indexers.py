@@ -16,7 +16,7 @@ from closeknit.cluster.booking.booking import AwaitedAttempt, Booking, booking
 from closeknit.cluster.booking.in_place_restarts import worker_needs
 from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.booking.parameter_servers import needs_of_one
-from closeknit.cluster.capacity.placeholder import CapacityRefusal, Placeholder
+from closeknit.cluster.capacity.placeholder import CapacityRefusal, FirstAsk, Placeholder
 from closeknit.cluster.capacity.provisioning import ProvisioningRequest
 from closeknit.cluster.kueue.flavors import ResourceFlavor, ServedKind, WorkloadPriorityClass
 from closeknit.cluster.kueue.workload import Workload
@@ -343,6 +343,7 @@ PLACEHOLDERS = Table[ObjectKey, Placeholder](
     by_key, lambda value: value if isinstance(value, Placeholder) else None, (PLACEHOLDERS_OF, PLACEHOLDERS_ON)
 )
 """They reach no node's view: what they stand for is free."""
-CAPACITY_REFUSALS = Table[JobKey, CapacityRefusal](_job_key, _itself)
+CAPACITY_NOTES = Table[JobKey, CapacityRefusal | FirstAsk](_job_key, _itself)
+"""Of each job the last one."""
 SERVED = Table[str, ServedKind](by_name, _itself)
 """Kinds that a cluster need not serve, and that are read of it."""

@@ -16,7 +16,7 @@ import msgspec
 from closeknit.api.names import CLUSTER_TOPOLOGY, GROUP, JOB_LABEL, KUEUE_GROUP, NODE_TOPOLOGY, TRAINING_JOB, VERSION
 from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.cluster.booking.job import InvalidJob, job_from_builtins, job_from_json
-from closeknit.cluster.capacity.placeholder import CapacityRefusal, Placeholder
+from closeknit.cluster.capacity.placeholder import CapacityRefusal, FirstAsk, Placeholder
 from closeknit.cluster.capacity.provisioning import (
     AUTOSCALING_GROUP,
     AUTOSCALING_VERSION,
@@ -78,7 +78,7 @@ from closeknit.cluster.store.indexers import (
     AWAITING,
     BLAMED,
     BOOKINGS,
-    CAPACITY_REFUSALS,
+    CAPACITY_NOTES,
     CLAIMS,
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
@@ -128,6 +128,7 @@ ClusterObject = (
     | ProvisioningRequest
     | Placeholder
     | CapacityRefusal
+    | FirstAsk
     | ServedKind
     | Silence
 )
@@ -160,7 +161,7 @@ class Stream(StrEnum):
     """No stream of the API server: what the answers to lists of the kinds that it need not serve come to."""
     SILENCES = "silences"
     """No stream of the API server: what the lists of Leases come to."""
-    CAPACITY_REFUSALS = "capacity-refusals"
+    CAPACITY_NOTES = "capacity-notes"
     """No stream of the API server: what it answered where nodes were asked for in vain."""
 
 
@@ -462,17 +463,17 @@ _SERVED = Kind(
     (ServedKind,),
     (SERVED,),
 )
-_CAPACITY_REFUSALS = Kind(
-    Stream.CAPACITY_REFUSALS,
+_CAPACITY_NOTES = Kind(
+    Stream.CAPACITY_NOTES,
     "",
     "v1",
-    "capacityrefusals",
-    "CapacityRefusal",
+    "capacitynotes",
+    "CapacityNote",
     True,
     *_struct(CapacityRefusal, lambda refusal: refusal),
-    lambda refusal: tuple(refusal.job),
-    (CapacityRefusal,),
-    (CAPACITY_REFUSALS,),
+    lambda note: tuple(note.job),
+    (CapacityRefusal, FirstAsk),
+    (CAPACITY_NOTES,),
 )
 _SILENCES = Kind(
     Stream.SILENCES,
@@ -486,7 +487,7 @@ _SILENCES = Kind(
     (Silence,),
     (SILENCES,),
 )
-_OWN = (_SERVED, _SILENCES, _CAPACITY_REFUSALS)  # of no stream of the API server
+_OWN = (_SERVED, _SILENCES, _CAPACITY_NOTES)  # of no stream of the API server
 BY_STREAM: Mapping[Stream, Kind] = {entry.stream: entry for entry in (*KINDS, *_OWN)}
 _BY_KIND = {(entry.group, entry.kind): entry for entry in KINDS}
 _BY_TYPE = {held: entry for entry in (*KINDS, *_OWN) for held in entry.holds}

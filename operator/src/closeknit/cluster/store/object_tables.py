@@ -183,9 +183,9 @@ class ObjectTables:
         to_come = (share for share in without_lent(self.under(BOOKED_ON, name)) if self._worker(share) is None)
         return (*map(gpu_user, self._pods(name)), *map(gpu_user_to_come, to_come))
 
-    def awaits_pods(self, name: str) -> bool:
-        """Whether a share that is booked on a node has no bound Pod there."""
-        return any(self._worker(share) is None for share in self.under(BOOKED_ON, name))
+    def without_pods(self, name: str) -> tuple[BookedShare, ...]:
+        """The shares that are booked on a node and have no bound Pod there."""
+        return tuple(share for share in self.under(BOOKED_ON, name) if self._worker(share) is None)
 
     def _worker(self, share: BookedShare) -> Pod | None:
         """The bound Pod of a share; None without one yet."""

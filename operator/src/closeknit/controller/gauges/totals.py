@@ -14,7 +14,7 @@ from closeknit.lifecycle.status.conditions import found
 
 WAITING_REASONS = (*(reason.value for reason in PendingReason), UNDECIDED, OTHER)
 LEMONS = ("node", "gpu")
-GPU_STATES = ("free", "held", "unusable", "excluded")
+GPU_STATES = ("free", "held", "mig", "unusable", "excluded")
 VERIFICATIONS = (ConditionReason.VERIFIED, ConditionReason.NOT_REPORTED, ConditionReason.MISMATCH)
 _REASONS = frozenset(ConditionReason)
 

@@ -248,15 +248,14 @@ class Writes:
     async def ask(self, news: CapacityNews) -> tuple[CapacityRefusal, ...]:
         """Asks for nodes, and takes back what was asked for. What was refused for good; what else was not done is found
         again."""
-        for asked in news.missing:
-            await self._asked(asked)
+        refused = [await self._asked(each) for each in news.missing]
         for gone in news.gone:
             call = self._api.delete(PROVISIONING_REQUESTS, gone.name, uid=gone.uid, namespace=gone.namespace)
             await self._queued("delete", gone.namespace, call, PROVISIONING_REQUESTS)
         for pod in news.placeholders_gone:
             call = self._api.delete(PODS, pod.name, uid=pod.uid, namespace=pod.namespace)
             await self._queued("delete", pod.namespace, call, PODS)
-        refused = [await self._stood_for(each) for each in news.placeholders]
+        refused += [await self._stood_for(each) for each in news.placeholders]
         return tuple(each for each in refused if each is not None)
 
     async def _stood_for(self, asked: PlaceholderAsk) -> CapacityRefusal | None:
@@ -268,7 +267,9 @@ class Writes:
             try:
                 await self._sent("create", PODS, self._api.make(PODS, pod, namespace=namespace))
             except AlreadyExists:
-                await self._remove_ended(name, namespace)  # else the watch will show it
+                if not await self._is_ours(name, asked):
+                    words = f"Pod {name}, which somebody else has made, has the name of a placeholder Pod for it"
+                    return refusal_of(asked, words, self._now())
             except Transient as error:
                 _log.info("a placeholder is not made", extra={"pod": f"{namespace}/{name}", "error": error})
                 return None
@@ -278,29 +279,32 @@ class Writes:
                 return refusal_of(asked, words, self._now())
         return None
 
-    async def _remove_ended(self, name: str, namespace: str) -> None:
-        """Deletes a placeholder Pod that has ended: no stream shows it, and its name is taken."""
+    async def _is_ours(self, name: str, asked: PlaceholderAsk) -> bool:
+        """Whether the Pod that has a placeholder's name is one of the job, as far as is known: the watch will show it.
+        One that has ended is shown by no stream, and is deleted."""
+        namespace = asked.job.namespace
         try:
             there = await self._api.get(PODS, name, namespace=namespace)
+            if not any(owner.get("uid") == asked.job_uid for owner in there["metadata"].get("ownerReferences", ())):
+                return False
             if there.get("status", {}).get("phase") in FINISHED_PHASES:
                 call = self._api.delete(PODS, name, uid=_uid(there), namespace=namespace)
                 await self._queued("delete", namespace, call, PODS)
         except ApiError as error:
             _log.info("a placeholder is not looked at", extra={"pod": f"{namespace}/{name}", "error": error})
+        return True
 
-    async def _asked(self, asked: CapacityAsk) -> bool:
-        """The request, and the PodTemplate that it names, which it owns: one without the other asks for nothing, and
-        goes."""
-        metadata = asked.request["metadata"]
-        name, namespace = metadata["name"], metadata["namespace"]
+    async def _asked(self, asked: CapacityAsk) -> CapacityRefusal | None:
+        """Makes the request, and the PodTemplate that it names, which it owns: one without the other asks for nothing,
+        and goes. Why, where one is refused for good."""
+        name, namespace = asked.request["metadata"]["name"], asked.job.namespace
         try:
             make = self._api.make(PROVISIONING_REQUESTS, asked.request, namespace=namespace)
             made = await self._sent("create", PROVISIONING_REQUESTS, make)
         except AlreadyExists:
-            return True  # the watch will show
+            return None  # the watch will show
         except ApiError as error:
-            _log.warning("nodes are not asked for", extra={"request": f"{namespace}/{name}", "error": error})
-            return False
+            return self._not_asked(asked, PROVISIONING_REQUESTS, error)
         reference = {
             "apiVersion": PROVISIONING_REQUESTS.api_version,
             "kind": asked.request["kind"],
@@ -309,12 +313,22 @@ class Writes:
             "controller": True,
         }
         template = {**asked.template, "metadata": {**asked.template["metadata"], "ownerReferences": [reference]}}
-        call = self._api.make(POD_TEMPLATES, template, namespace=namespace)
-        if await self._queued("create", namespace, call, POD_TEMPLATES):
-            return True
-        back = self._api.delete(PROVISIONING_REQUESTS, name, uid=made.uid, namespace=namespace)
-        await self._queued("delete", namespace, back, PROVISIONING_REQUESTS)
-        return False
+        try:
+            await self._sent("create", POD_TEMPLATES, self._api.make(POD_TEMPLATES, template, namespace=namespace))
+        except AlreadyExists:
+            return None  # of before: its owner is gone, and so it will be
+        except ApiError as error:
+            back = self._api.delete(PROVISIONING_REQUESTS, name, uid=made.uid, namespace=namespace)
+            await self._queued("delete", namespace, back, PROVISIONING_REQUESTS)
+            return self._not_asked(asked, POD_TEMPLATES, error)
+        return None
+
+    def _not_asked(self, asked: CapacityAsk, what: Resource, error: ApiError) -> CapacityRefusal | None:
+        where = {"request": f"{asked.job.namespace}/{asked.request['metadata']['name']}", "error": error}
+        _log.warning("nodes are not asked for", extra=where)
+        if isinstance(error, Transient):
+            return None
+        return refusal_of(asked, f"the API server refuses one of its {what}: {error.message}", self._now())
 
     async def _queued(
         self, verb: str, namespace: str, call: Coroutine[Any, Any, object], resource: Resource = WORKLOADS

@@ -13,7 +13,8 @@ from closeknit.cluster.pods.pod import Pod
 from closeknit.launch.gang import Manifest
 from closeknit.launch.template import account
 from closeknit.lifecycle.attempt.own_pods import OwnPods
-from closeknit.lifecycle.status import statuses
+from closeknit.lifecycle.status.stored_job import StoredJob
+from closeknit.lifecycle.transitions import waits
 from closeknit.lifecycle.writes.answers import Answers
 from closeknit.lifecycle.writes.plan import Action, Addition, Create, Delete, Notice, Plan
 from closeknit.lifecycle.writes.quota_demand import QuotaDemand
@@ -55,7 +56,7 @@ class Subject:
         One that tells why the job waits speaks of the spec that this was found for, and of no newer one.
         """
         metadata = self.job.metadata
-        wanted = statuses.decided(self.job, self.job.status if status is None else status, self.now)
+        wanted = waits.decided(self.job, self.job.status if status is None else status, self.now)
         if wanted.pending is None and wanted.observed_generation not in {None, metadata.generation}:
             wanted = wanted.model_copy(update={"observed_generation": metadata.generation})
         changed = wanted if wanted != self.job.status else None
@@ -100,7 +101,7 @@ class Subject:
         return notice(self.job, reason, note, action=action, warning=warning)
 
 
-def empty(job: statuses.StoredJob, *, wake_after_s: float | None = None, error: Exception | None = None) -> Plan:
+def empty(job: StoredJob, *, wake_after_s: float | None = None, error: Exception | None = None) -> Plan:
     """The Plan that writes nothing."""
     metadata = job.metadata
     return Plan(
@@ -114,7 +115,7 @@ def empty(job: statuses.StoredJob, *, wake_after_s: float | None = None, error: 
     )
 
 
-def notice(job: statuses.StoredJob, reason: Told, note: str, *, action: EventAction, warning: bool = False) -> Notice:
+def notice(job: StoredJob, reason: Told, note: str, *, action: EventAction, warning: bool = False) -> Notice:
     """The Event of one change of state. Told again, it has the same name, so that there is one of it."""
     metadata, status = job.metadata, job.status
     run = f"{status.attempt or 1}/{status.restarts or 0}"

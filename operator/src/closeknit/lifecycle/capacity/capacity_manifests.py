@@ -3,11 +3,13 @@
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from closeknit.api.affinity import REQUIRED
 from closeknit.api.names import (
     API_VERSION,
     PLACEHOLDER_LABEL,
     PLACEHOLDER_PRIORITY_CLASS,
     TRAINING_JOB,
+    JobKey,
 )
 from closeknit.api.objects import TrainingJob
 from closeknit.api.toleration import GPU_TOLERATION
@@ -34,6 +36,9 @@ _HOSTNAME = "kubernetes.io/hostname"
 class CapacityAsk(NamedTuple):
     """A ProvisioningRequest, and the PodTemplate that it names."""
 
+    job: JobKey
+    job_uid: str
+    generation: int
     request: Manifest
     template: Manifest
     """Without its owner, which is the request."""
@@ -52,13 +57,17 @@ def provisioning_ask(job: TrainingJob, shape: GangShape, class_name: str) -> Cap
             "podSets": [{"podTemplateRef": {"name": name}, "count": shape.pods}],
         },
     }
+    metadata: Manifest = {}
+    spec = _pod_spec(job, shape)
+    if shape.may_share and shape.pods > 1:
+        metadata, spec = {"labels": {PLACEHOLDER_LABEL: job.metadata.name}}, _apart(spec, job)
     template = {
         "apiVersion": "v1",
         "kind": "PodTemplate",
         "metadata": {"name": name, "namespace": namespace},
-        "template": {"metadata": {}, "spec": _pod_spec(job, shape)},
+        "template": {"metadata": metadata, "spec": spec},
     }
-    return CapacityAsk(request, template)
+    return CapacityAsk(job.key, job.metadata.uid or "", job.metadata.generation, request, template)
 
 
 def placeholder_names(job: TrainingJob, shape: GangShape, class_name: str) -> tuple[PlaceholderName, ...]:
@@ -73,7 +82,6 @@ def placeholder(job: TrainingJob, shape: GangShape, name: PlaceholderName, image
     asked = _pod_spec(job, shape)
     affinity = template.get("affinity")
     of_nodes = affinity.get("nodeAffinity") if isinstance(affinity, dict) else None
-    apart = {"labelSelector": {"matchLabels": {PLACEHOLDER_LABEL: job.metadata.name}}, "topologyKey": _HOSTNAME}
     (container,) = asked["containers"]
     return {
         "apiVersion": "v1",
@@ -102,7 +110,7 @@ def placeholder(job: TrainingJob, shape: GangShape, name: PlaceholderName, image
             ],
             "affinity": {
                 **({"nodeAffinity": of_nodes} if of_nodes else {}),
-                "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]},
+                "podAntiAffinity": {REQUIRED: [_others_of(job)]},
             },
             "restartPolicy": "Always",
             "priorityClassName": PLACEHOLDER_PRIORITY_CLASS,
@@ -122,6 +130,22 @@ def _owner(job: TrainingJob) -> dict[str, Any]:
         "uid": job.metadata.uid,
         "controller": True,
     }
+
+
+def _others_of(job: TrainingJob) -> Manifest:
+    """The term that keeps a Pod off nodes with another of the same gang that asks for a node."""
+    return {"labelSelector": {"matchLabels": {PLACEHOLDER_LABEL: job.metadata.name}}, "topologyKey": _HOSTNAME}
+
+
+def _apart(spec: Manifest, job: TrainingJob) -> Manifest:
+    """A Pod's spec with that term beside its own affinity; as it is where the API server refuses that."""
+    affinity = spec.get("affinity") or {}
+    own = affinity.get("podAntiAffinity") or {}
+    terms = (own.get(REQUIRED) or []) if isinstance(own, dict) else None
+    if not isinstance(terms, list):
+        return spec
+    others = {**own, REQUIRED: [*terms, _others_of(job)]}
+    return {**spec, "affinity": {**affinity, "podAntiAffinity": others}}
 
 
 def _digest(job: TrainingJob, shape: GangShape, class_name: str) -> str:

@@ -9,7 +9,7 @@ from closeknit.api.names import PLACEHOLDER_PODS, PROVISIONING_CLASS_ANNOTATION,
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Pending
 from closeknit.cluster.booking.job import is_whole
-from closeknit.cluster.capacity.placeholder import CapacityRefusal, Placeholder
+from closeknit.cluster.capacity.placeholder import CapacityRefusal, FirstAsk, Placeholder, PlaceholderName
 from closeknit.cluster.capacity.provisioning import ProvisioningRequest
 from closeknit.cluster.cluster import Cluster
 from closeknit.launch.gang import Manifest
@@ -20,10 +20,12 @@ from closeknit.lifecycle.capacity.capacity_manifests import (
     provisioning_ask,
 )
 from closeknit.lifecycle.capacity.gang_shape import GangShape, NodeGroup, gang_shape
-from closeknit.lifecycle.status.capacity_words import ASKED_AGAIN, PLACEHOLDERS_STAY, placeholders_until
+from closeknit.lifecycle.capacity.placeholder_news import MOST_PLACEHOLDERS, placeholder_news
+from closeknit.lifecycle.status.capacity_words import ASKED_AGAIN, PLACEHOLDERS_STAY
 from closeknit.lifecycle.status.conditions import moment, timestamp
 from closeknit.lifecycle.status.pauses import over_at
-from closeknit.lifecycle.status.statuses import WAITS_FOR_ALL, is_finished
+from closeknit.lifecycle.status.stored_job import is_finished
+from closeknit.lifecycle.transitions.runs import WAITS_FOR_ALL
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.values.sentences import count
 
@@ -31,7 +33,6 @@ from closeknit.placement.values.sentences import count
 ASKED_AFTER = timedelta(seconds=30)
 MOST_REQUESTS = 4  # of all jobs together: an autoscaler works at few at a time, and every one costs it a simulation
 MOST_SEARCHES = 16  # of one look: each is a question to placement, on the worker that decides
-MOST_PLACEHOLDERS = 256  # Pods of one job, so of MOST_REQUESTS jobs 1,024: the scheduler tries each again and again
 NEVER = "Never"
 _FOR_NODES = frozenset(
     {
@@ -76,10 +77,12 @@ class CapacityNews(NamedTuple):
     gone: tuple[ProvisioningRequest, ...] = ()
     placeholders: tuple[PlaceholderAsk, ...] = ()
     placeholders_gone: tuple[Placeholder, ...] = ()
-    refused: tuple[CapacityRefusal, ...] = ()
+    notes: tuple[CapacityRefusal | FirstAsk, ...] = ()
     """New ones, without any write."""
     forgotten: tuple[JobKey, ...] = ()
-    """Jobs of which a refusal holds no longer."""
+    """Jobs of which a note holds no longer."""
+    hopeless: tuple[str, ...] = ()
+    """Uids of jobs that no node would help, as far as was asked: those first of which that was asked longest ago."""
 
 
 @dataclass(slots=True)
@@ -89,33 +92,42 @@ class _Asked:
     jobs: set[str] = field(default_factory=set)
     """Uids of the jobs for which something is asked, or is being taken back."""
     kept: int = 0
-    """For how many of them it stays."""
+    """For how many of them it stays, and something may come of it."""
     gone: list[ProvisioningRequest] = field(default_factory=list)
     placeholders: list[PlaceholderAsk] = field(default_factory=list)
     placeholders_gone: list[Placeholder] = field(default_factory=list)
-    refused: list[CapacityRefusal] = field(default_factory=list)
+    notes: list[CapacityRefusal | FirstAsk] = field(default_factory=list)
 
 
-def capacity_news(cluster: Cluster, tables: Tables, policy: CapacityPolicy, now: datetime) -> CapacityNews:
+def capacity_news(
+    cluster: Cluster, tables: Tables, policy: CapacityPolicy, now: datetime, hopeless: Sequence[str] = ()
+) -> CapacityNews:
     """What to ask for and to take back: ProvisioningRequests where they are served, and placeholder Pods for jobs of
-    that class. Jobs that come first in the queue ask first, MOST_REQUESTS at a time."""
-    refusals = {each.job: each for each in cluster.capacity_refusals}
-    forgotten = tuple(key for key, refusal in refusals.items() if not _holds(refusal, cluster, policy, now))
+    that class. Jobs that come first in the queue ask first, MOST_REQUESTS at a time; those that were found `hopeless`
+    at the look before come last and in turn, so that no number of them holds up the others."""
+    notes = {each.job: each for each in cluster.capacity_notes}
+    forgotten = tuple(key for key, note in notes.items() if not _holds(note, cluster, policy, now))
     for key in forgotten:
-        del refusals[key]
+        del notes[key]
     asked = _Asked()
     _read_requests(cluster, policy, now, asked)
-    _read_placeholders(cluster, policy, now, refusals, asked)
+    _read_placeholders(cluster, policy, now, notes, asked)
     missing: list[CapacityAsk] = []
-    left, searches = MOST_REQUESTS - asked.kept, MOST_SEARCHES
-    for job in _in_order(cluster, policy, now):
-        if left <= 0 or searches <= 0:
+    found: dict[str, GangShape | None] = {}
+    left = MOST_REQUESTS - asked.kept
+    turns = {uid: turn for turn, uid in enumerate(hopeless)}
+    waiting = {job.metadata.uid or "": job for job in _in_order(cluster, policy, now)}
+    for uid in sorted(waiting, key=lambda uid: turns.get(uid, -1)):
+        job = waiting[uid]
+        note = notes.get(job.key)
+        if left <= 0 or len(found) >= MOST_SEARCHES:
             break
-        uid = job.metadata.uid or ""
-        if uid in asked.jobs or job.key in refusals:
+        if uid in asked.jobs or isinstance(note, CapacityRefusal):
             continue
-        searches -= 1
-        shape = gang_shape(job, cluster, policy.node_groups, tables)
+        if note is not None and over_at(note.since, PLACEHOLDERS_STAY, now) <= now:
+            asked.notes.append(_spent(job, (), now))
+            continue
+        found[uid] = shape = gang_shape(job, cluster, policy.node_groups, tables)
         if shape is None:  # no node that is known would help it: those behind it ask meanwhile
             continue
         left -= 1
@@ -123,16 +135,21 @@ def capacity_news(cluster: Cluster, tables: Tables, policy: CapacityPolicy, now:
             missing.append(provisioning_ask(job, shape, class_of(job, policy)))
         elif shape.pods > MOST_PLACEHOLDERS:
             words = f"its gang needs {shape.pods} nodes, and at most {MOST_PLACEHOLDERS} placeholder Pods are made"
-            asked.refused.append(refusal_of(job, words, now))
+            asked.notes.append(refusal_of(job, words, now))
         else:
-            asked.placeholders.append(_placeholder_ask(job, shape, policy))
+            names = placeholder_names(job, shape, PLACEHOLDER_PODS)
+            asked.placeholders.append(_placeholder_ask(job, shape, names, policy))
+            if note is None:
+                asked.notes.append(_first_ask(job, timestamp(now)))
+    still = (uid for uid in hopeless if uid in waiting and uid not in found)
     return CapacityNews(
         tuple(missing),
         tuple(asked.gone),
         tuple(asked.placeholders),
         tuple(asked.placeholders_gone),
-        tuple(asked.refused),
+        tuple(asked.notes),
         forgotten,
+        (*still, *(uid for uid, shape in found.items() if shape is None)),
     )
 
 
@@ -148,23 +165,34 @@ def waits_for_nodes(job: TrainingJob) -> bool:
     return is_for_nodes and not (job.spec.suspend or is_finished(job) or job.metadata.deletion_timestamp is not None)
 
 
-def refusal_of(job: TrainingJob | PlaceholderAsk, words: str, now: datetime) -> CapacityRefusal:
+def refusal_of(job: TrainingJob | PlaceholderAsk | CapacityAsk, words: str, now: datetime) -> CapacityRefusal:
     """A refusal that holds until it is asked again."""
     until = timestamp(now + ASKED_AGAIN)
-    if isinstance(job, PlaceholderAsk):
+    if isinstance(job, PlaceholderAsk | CapacityAsk):
         return CapacityRefusal(job.job, job.job_uid, job.generation, words, until)
     return CapacityRefusal(job.key, job.metadata.uid or "", job.metadata.generation, words, until)
 
 
-def _holds(refusal: CapacityRefusal, cluster: Cluster, policy: CapacityPolicy, now: datetime) -> bool:
-    job = cluster.jobs.get(refusal.job)
-    return (
-        job is not None
-        and (job.metadata.uid, job.metadata.generation) == (refusal.job_uid, refusal.generation)
-        and waits_for_nodes(job)
-        and class_of(job, policy) != NEVER
-        and now < moment(refusal.until)
-    )
+def _holds(note: CapacityRefusal | FirstAsk, cluster: Cluster, policy: CapacityPolicy, now: datetime) -> bool:
+    job = cluster.jobs.get(note.job)
+    if job is None or not note.is_of(job) or not waits_for_nodes(job):
+        return False
+    if isinstance(note, FirstAsk):
+        return class_of(job, policy) == PLACEHOLDER_PODS and bool(policy.placeholder_image)
+    return class_of(job, policy) != NEVER and now < moment(note.until)
+
+
+def _first_ask(job: TrainingJob, since: str) -> FirstAsk:
+    return FirstAsk(job.key, job.metadata.uid or "", job.metadata.generation, since)
+
+
+def _spent(job: TrainingJob, there: Sequence[Placeholder], now: datetime) -> CapacityRefusal:
+    """That nothing has come of the placeholder Pods of a job, those that are there and those that were."""
+    bound = sum(bool(each.node) for each in there)
+    pods = count(len(there), "placeholder Pod") if there else "placeholder Pods"
+    where = f", {bound} of them on a node," if there else ""
+    minutes = int(PLACEHOLDERS_STAY.total_seconds()) // 60
+    return refusal_of(job, f"{pods} stood for it for {minutes} minutes{where} and it does not fit", now)
 
 
 def _read_requests(cluster: Cluster, policy: CapacityPolicy, now: datetime, asked: _Asked) -> None:
@@ -177,14 +205,14 @@ def _read_requests(cluster: Cluster, policy: CapacityPolicy, now: datetime, aske
         if is_spent or not waits_for_nodes(job) or class_of(job, policy) != found.class_name:
             asked.gone.append(found)
         else:
-            asked.kept += 1
+            asked.kept += not found.is_over
 
 
 def _read_placeholders(
     cluster: Cluster,
     policy: CapacityPolicy,
     now: datetime,
-    refusals: Mapping[JobKey, CapacityRefusal],
+    notes: Mapping[JobKey, CapacityRefusal | FirstAsk],
     asked: _Asked,
 ) -> None:
     """Those that stay, those that go, and those that are to be made again."""
@@ -193,48 +221,38 @@ def _read_placeholders(
         by_job.setdefault((each.job, each.job_uid), []).append(each)
     for (key, uid), there in by_job.items():
         asked.jobs.add(uid)
-        job = cluster.jobs.get(key)
-        first = next((each for each in there if not each.is_going), there[0])
-        shape = GangShape(first.parts.of, first.gpus, "", first.resource)
+        job, note = cluster.jobs.get(key), notes.get(key)
+        one = next((each for each in there if not each.is_going), there[0])
+        shape = GangShape(one.parts.of, one.gpus, "", one.resource)
         names = [] if job is None or job.metadata.uid != uid else placeholder_names(job, shape, PLACEHOLDER_PODS)
         is_asked = (
             job is not None
-            and key not in refusals
+            and not isinstance(note, CapacityRefusal)
             and waits_for_nodes(job)
             and class_of(job, policy) == PLACEHOLDER_PODS
-            and first.parts in names
+            and bool(names)
+            and one.parts.is_beside(names[0])
             and bool(policy.placeholder_image)
         )
-        is_spent = is_asked and placeholders_until(there, now) <= now
+        since = note.since if isinstance(note, FirstAsk) else min(each.created for each in there)
+        is_spent = is_asked and over_at(since, PLACEHOLDERS_STAY, now) <= now
         if job is not None and is_spent:
-            bound = sum(bool(each.node) for each in there)
-            minutes = int(PLACEHOLDERS_STAY.total_seconds()) // 60
-            words = (
-                f"{count(len(there), 'placeholder Pod')} stood for it for {minutes} minutes, {bound} of them on a "
-                "node, and it does not fit"
-            )
-            asked.refused.append(refusal_of(job, words, now))
+            asked.notes.append(_spent(job, there, now))
         if job is None or not is_asked or is_spent:
             asked.placeholders_gone += [each for each in there if not each.is_going]
             continue
         asked.kept += 1
-        known = {each.name for each in there}
-        # What is booked there goes before: on the GPUs of a node that others use in part, its Pods would get others.
-        stay = {each.name for each in there if str(each.parts) in map(str, names)}
-        gone = [
-            each
-            for each in there
-            if not each.is_going and (each.name not in stay or (each.node and cluster.is_booked_on(each.node)))
-        ]
-        asked.placeholders_gone += gone
-        missing = [name for name in names if str(name) not in known]
-        if missing and not gone and is_whole(job):
-            pods = tuple(placeholder(job, shape, name, policy.placeholder_image) for name in missing)
-            asked.placeholders.append(PlaceholderAsk(key, uid, job.metadata.generation, pods))
+        if note is None:
+            asked.notes.append(_first_ask(job, since))
+        news = placeholder_news(there, names[0], cluster)
+        asked.placeholders_gone += news.gone
+        if news.missing and is_whole(job):
+            asked.placeholders.append(_placeholder_ask(job, shape, news.missing, policy))
 
 
-def _placeholder_ask(job: TrainingJob, shape: GangShape, policy: CapacityPolicy) -> PlaceholderAsk:
-    names = placeholder_names(job, shape, PLACEHOLDER_PODS)
+def _placeholder_ask(
+    job: TrainingJob, shape: GangShape, names: Sequence[PlaceholderName], policy: CapacityPolicy
+) -> PlaceholderAsk:
     pods = tuple(placeholder(job, shape, name, policy.placeholder_image) for name in names)
     return PlaceholderAsk(job.key, job.metadata.uid or "", job.metadata.generation, pods)
 

@@ -42,6 +42,8 @@ class GangShape(NamedTuple):
     like: str
     """A node of that kind, or the node group's name."""
     resource: str = GPU_RESOURCE
+    may_share: bool = False
+    """Whether such a node has room for two of them, of which each is to have its own."""
 
 
 def gang_shape(job: TrainingJob, cluster: Cluster, groups: Sequence[NodeGroup], tables: Tables) -> GangShape | None:
@@ -57,11 +59,11 @@ def gang_shape(job: TrainingJob, cluster: Cluster, groups: Sequence[NodeGroup], 
         copies = [_copy(pattern, number) for number in range(asked.gpus // each)]
         if can_place(cluster.with_nodes(copies), asked, tables):
             resource = pattern.plugin.resource if pattern.plugin is not None else GPU_RESOURCE
-            return GangShape(len(copies), each, pattern.name, resource)
+            return GangShape(len(copies), each, pattern.name, resource, 2 * each <= len(pattern.usable))
     for group in groups:
         each = _gpus_each(asked, group.gpus)
         if each is not None and asked.gpus // each <= MOST_NODES and _suits(group, asked):
-            return GangShape(asked.gpus // each, each, group.name)
+            return GangShape(asked.gpus // each, each, group.name, may_share=2 * each <= group.gpus)
     return None
 
 

@@ -34,14 +34,15 @@ from closeknit.lifecycle.attempt.subject import NOTE_MAX_LENGTH, Subject, deleti
 from closeknit.lifecycle.health import device_health
 from closeknit.lifecycle.health.device_health import ill_devices, words
 from closeknit.lifecycle.restart.judgement import EndOfRun, Fails, StartsAgain, charges, judge
-from closeknit.lifecycle.status import lost_time, statuses
+from closeknit.lifecycle.status import lost_time
 from closeknit.lifecycle.status.blame import TABLE, WAITED_AT_LEAST, Blame, Follows, Row, end_reason
 from closeknit.lifecycle.status.conditions import stated, timestamp
 from closeknit.lifecycle.status.degraded import FIXED, Degradation, degradation
 from closeknit.lifecycle.status.pauses import deleted_at, lasted, later
-from closeknit.lifecycle.status.statuses import NO_FACTS, EndFacts
 from closeknit.lifecycle.swap.kept_shares import kept, placed_as_a_whole
 from closeknit.lifecycle.swap.staying_pods import ALL_LOST, NO_SIDECAR, cannot_stay, farewells
+from closeknit.lifecycle.transitions import ends
+from closeknit.lifecycle.transitions.ends import NO_FACTS, EndFacts
 from closeknit.lifecycle.writes.plan import Delete, Plan
 from closeknit.placement.values.sentences import count
 
@@ -86,7 +87,7 @@ def end(
         if not why:
             return _swap(attempt, reason, message, again, seen, facts)
         message = message if why in {NO_SIDECAR, ALL_LOST} else f"{message}; all its Pods are new, for {why}"
-    status = statuses.restarting(
+    status = ends.restarting(
         subject.job,
         subject.now,
         reason,
@@ -114,7 +115,7 @@ def _swap(
 ) -> Plan:
     """The run ends: Pods on lost nodes leave, and the others stay and wait for new ones in their place."""
     subject = attempt.subject
-    status = statuses.swapping(subject.job, subject.now, reason, message, shares=shares, unfit=unfit, facts=facts)
+    status = ends.swapping(subject.job, subject.now, reason, message, shares=shares, unfit=unfit, facts=facts)
     notice = subject.notice(reason, message, action=EventAction.RESTART, warning=True)
     left = farewells(subject, replace(attempt.booking, shares=tuple(shares)))
     return subject.plan(status, actions=left, notice=notice)
@@ -123,7 +124,7 @@ def _swap(
 def abandoned(subject: Subject, shares: Sequence[BookingShare], why: str) -> Plan:
     """Pods that were to stay while others are replaced cannot: the next attempt has new ones. It is the same
     restart."""
-    status = statuses.abandoned(subject.job, subject.now, shares, why)
+    status = ends.abandoned(subject.job, subject.now, shares, why)
     left = remains(subject, subject.attempt, ended=subject.now).actions
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
     return subject.plan(status, actions=(*left, service))
@@ -430,7 +431,7 @@ def succeeded(attempt: Attempt) -> Plan:
         message = f"the {who} on node {first.node} ended with exit code 0"
     elif workers < len(attempt.shares):
         message = f"{_all(workers, 'worker')} ended with exit code 0"
-    status = statuses.finished(subject.job, subject.now, EndReason.SUCCEEDED, message, succeeded=True)
+    status = ends.finished(subject.job, subject.now, EndReason.SUCCEEDED, message, succeeded=True)
     return subject.plan(status, notice=subject.notice(EndReason.SUCCEEDED, message, action=EventAction.FINISH))
 
 
@@ -496,7 +497,7 @@ def over(
     subject: Subject, reason: EndReason, message: str, *, charged: bool = False, facts: EndFacts = NO_FACTS
 ) -> Plan:
     """The job's failure for good. It gives its GPUs back; Pods of its last attempt stay with their logs."""
-    status = statuses.finished(subject.job, subject.now, reason, message, succeeded=False, charged=charged, facts=facts)
+    status = ends.finished(subject.job, subject.now, reason, message, succeeded=False, charged=charged, facts=facts)
     notice = subject.notice(reason, message, action=EventAction.FINISH, warning=True)
     left = remains(subject, subject.attempt, ended=subject.now, is_over=True).actions
     return subject.plan(status, actions=left, notice=notice)

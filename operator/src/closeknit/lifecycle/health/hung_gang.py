@@ -8,7 +8,7 @@ from closeknit.cluster.pods.gang_runs import HangReport, HungRank, hang_report
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.launched_gang import uuids
 from closeknit.lifecycle.status.degraded import Degradation
-from closeknit.lifecycle.status.statuses import NO_FACTS, EndFacts
+from closeknit.lifecycle.transitions.ends import NO_FACTS, EndFacts
 
 _TOLD = 4  # ranks in a message
 

@@ -34,11 +34,11 @@ from closeknit.lifecycle.health.ending import (
     trainers_exit_code,
 )
 from closeknit.lifecycle.restart.judgement import Fails
-from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.blame import TABLE, Blame, end_reason
 from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.lifecycle.status.pauses import over_at
-from closeknit.lifecycle.status.statuses import NO_FACTS
+from closeknit.lifecycle.transitions import ends, runs
+from closeknit.lifecycle.transitions.ends import NO_FACTS
 from closeknit.lifecycle.writes.plan import Plan
 
 # All barriers of a gang end within a second, and a kubelet tells of it within one more.
@@ -110,7 +110,7 @@ def restarted(attempt: Attempt) -> Plan | None:
     if isinstance(judged, Fails):
         return over(subject, judged.reason, told, charged=True, facts=facts)
     reason = end_reason(symptom)
-    return subject.plan(statuses.restarted_in_place(subject.job, subject.now, reason, told, run=run, facts=facts))
+    return subject.plan(ends.restarted_in_place(subject.job, subject.now, reason, told, run=run, facts=facts))
 
 
 def joined(attempt: Attempt) -> int | None:
@@ -143,7 +143,7 @@ def _joined_late(attempt: Attempt, reports: dict[str, RunReport], run: int) -> P
     until = over_at(last, TOLD_WITHIN, subject.now)
     if subject.now < until:
         return None
-    return subject.plan(statuses.swapped(subject.job, subject.now, run))
+    return subject.plan(runs.swapped(subject.job, subject.now, run))
 
 
 def _all_told_at(attempt: Attempt, reports: dict[str, RunReport], run: int) -> datetime | None:

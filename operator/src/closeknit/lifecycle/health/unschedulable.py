@@ -22,7 +22,7 @@ from closeknit.lifecycle.health.ending import end, gpus_or_node, is_cordoned, wh
 from closeknit.lifecycle.health.unscheduled import own_cause, since, volume_awaited, volume_words
 from closeknit.lifecycle.status.blame import IGNORED_FOR_ITS_OWN_AFTER, NOT_READY_AFTER, TABLE, Follows, end_reason
 from closeknit.lifecycle.status.pauses import later, lingers_from, over_at
-from closeknit.lifecycle.status.statuses import EndFacts
+from closeknit.lifecycle.transitions.ends import EndFacts
 from closeknit.lifecycle.writes.plan import Plan
 from closeknit.placement.candidates.node_filter import admits, in_reach, untolerated
 from closeknit.placement.values.request import Request, request

@@ -9,7 +9,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.kueue.workload import KueueCondition, Workload
 from closeknit.lifecycle.attempt.own_pods import children
 from closeknit.lifecycle.status.conditions import found, is_true, timestamp
-from closeknit.lifecycle.status.statuses import is_finished
+from closeknit.lifecycle.status.stored_job import is_finished
 
 _MESSAGE_LENGTH = 1024  # Kueue cuts a condition's message there, too
 # After these Kueue queues a Workload again at once; after others once their cause is gone (JobReconciler, step 6).

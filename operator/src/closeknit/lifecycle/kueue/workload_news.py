@@ -20,7 +20,7 @@ from closeknit.cluster.kueue.workload import KueueCondition, Workload
 from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.kueue.workload_conditions import conditions, holds
 from closeknit.lifecycle.kueue.workload_manifest import queue_priority, queueing, reference, workload_manifest
-from closeknit.lifecycle.status.statuses import is_finished
+from closeknit.lifecycle.status.stored_job import is_finished
 
 
 class WorkloadPatch(NamedTuple):

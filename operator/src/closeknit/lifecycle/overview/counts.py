@@ -8,6 +8,7 @@ from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.node import NodeView
+from closeknit.cluster.objects.fault import FaultKind
 from closeknit.lifecycle.status.pauses import later
 
 OTHER = "Other"
@@ -23,14 +24,15 @@ def jobs_of(cluster: Cluster) -> Iterator[TrainingJob | InvalidJob]:
 
 
 def gpus_by_state(view: NodeView) -> dict[str, int]:
-    """How many GPUs of a node are free, held, unusable or excluded."""
+    """How many GPUs of a node are free, held, in MIG mode, unusable or excluded."""
     known = len(view.machine.gpus) if view.machine else 0
     if view.exclusion is not None:
         return {"excluded": known}
     # It may be unknown which of a device plugin's GPUs are held, or which it would give.
     unnamed = min(len(view.free), view.plugin.unnamed) if view.plugin else 0
     held = len(view.usable) - len(view.free) + unnamed
-    return {"free": view.free_gpus, "held": held, "unusable": known - view.free_gpus - held}
+    mig = sum(fault.kind is FaultKind.MIG for fault in view.unusable.values())
+    return {"free": view.free_gpus, "held": held, "mig": mig, "unusable": known - view.free_gpus - held - mig}
 
 
 def waits_for(job: TrainingJob | InvalidJob) -> str:

@@ -63,14 +63,14 @@ class Fails:
 def judge(end: EndOfRun, restart: Restart | None, status: TrainingJobStatus, now: datetime) -> StartsAgain | Fails:
     """What follows from this end, by the job's restart policy and its ends before.
 
-    Only what the job itself has caused is judged by rules and charged; after anything else it starts again. Of rules
-    the first with this exit code decides. A gang that dies again and again before it can have made progress fails,
-    charged or not: to start it again for free would never end.
+    Only what the job itself has caused is judged by rules and charged; after anything else it starts again. A gang that
+    dies again and again before it can have made progress fails, charged or not: to start it again for free would never
+    end.
     """
     if not end.row.is_charged:
         return StartsAgain(charged=False, words="the job starts again")
     policy = restart or Restart()
-    action = _action(policy, end.exit_code)
+    action = policy.action_after(end.exit_code)
     if action is RestartAction.FAIL:
         return Fails(EndReason.POD_FAILED, f"restart.rules says Fail for exit code {end.exit_code}")
     is_free = action is RestartAction.RESTART_FREE
@@ -95,10 +95,6 @@ def charges(restart: Restart, status: TrainingJobStatus, now: datetime) -> list[
     moments = [moment(charge) for charge in status.charges or ()]
     counted = [charge for charge in moments if is_between(charge - CLOCK_SKEW, now, charge + window)]
     return counted[-MAX_RESTARTS:]
-
-
-def _action(restart: Restart, exit_code: int | None) -> RestartAction | None:
-    return next((rule.action for rule in restart.rules if exit_code in rule.exit_codes), None)
 
 
 def _quick_ends(attempts: Sequence[EndedAttempt]) -> int:

@@ -36,22 +36,21 @@ def capacity_words(job: TrainingJob, cluster: Cluster, now: datetime) -> str:
             return _of_request(asked)
         case there:
             own = [each for each in there if each.job_uid == job.metadata.uid and not each.is_going]
-            return _of_placeholders(own, now) if own else ""
+            return _of_placeholders(job, own, cluster, now) if own else ""
 
 
-def placeholders_until(there: Sequence[Placeholder], now: datetime) -> datetime:
-    """When the placeholder Pods of a job, of which there is one at least, go though nothing has come of them."""
-    return over_at(min(each.created for each in there), PLACEHOLDERS_STAY, now)
-
-
-def _of_placeholders(there: Sequence[Placeholder], now: datetime) -> str:
-    since = min(each.created for each in there)
+def _of_placeholders(job: TrainingJob, there: Sequence[Placeholder], cluster: Cluster, now: datetime) -> str:
+    first = cluster.first_ask_of(job)
+    since = min(each.created for each in there) if first is None else first.since
+    until = timestamp(over_at(since, PLACEHOLDERS_STAY, now))
     bound = sum(bool(each.node) for each in there)
     gpus = f"of {count(there[0].gpus, 'GPU')}" + (" each" if len(there) > 1 else "")
+    more = len(there) - there[0].parts.of
+    instead = f", {more} of them in place of others on nodes that are held without Pods" if more > 0 else ""
     return (
-        f"it asked for nodes at {since}, by {count(len(there), 'placeholder Pod')} {gpus} until "
-        f"{timestamp(placeholders_until(there, now))}: {bound} of them {'is' if bound == 1 else 'are'} on a node, and "
-        "each node counts once its agent has measured it"
+        f"it asked for nodes at {since}, by {count(len(there), 'placeholder Pod')} {gpus} until {until}{instead}: "
+        f"{bound} of them {'is' if bound == 1 else 'are'} on a node, and each node counts once its agent has measured "
+        "it"
     )
 
 

@@ -162,6 +162,10 @@ class Answers:
     """Its Pods that the API server does not delete."""
     room_made_at: datetime | None = None
     """When others were last told to make room for it; a running gang resets it."""
+    written: str = ""
+    """The version that the last write of its status made; empty before one."""
+    added: frozenset[str] = frozenset()
+    """Paths of the fields that it added, where it did nothing else."""
     told_at: datetime | None = None
     """When its status was last written; for a waiting job, when its reason was."""
     noticed_at: datetime | None = None
@@ -268,10 +272,12 @@ def _fails_for_long(answers: Answers, now: datetime) -> bool:
 
 def _learned(answers: Answers, plan: Plan, result: Result, now: datetime) -> Answers:
     match result:
-        case StatusStored() if plan.status is not None:
+        case StatusStored(version=version) if plan.status is not None:
             has_run = is_true(plan.status.conditions, ConditionType.RUNNING)
             return replace(
                 answers,
+                written=version,
+                added=plan.adds_fields,
                 told_at=now,
                 told=_told(answers, plan.status, now),
                 rejection=answers.rejection if plan.status.placement is None else None,

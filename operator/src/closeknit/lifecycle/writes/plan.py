@@ -116,6 +116,10 @@ class Plan:
     server refuses what follows, before the status is stored."""
     telling: Telling | None = None
     """Its importance where there is nothing else to write: such a Plan may be left for later."""
+    adds_fields: frozenset[str] = frozenset()
+    """Paths of fields, where the status does nothing else than to add them to what we wrote last."""
+    unkept: frozenset[str] = frozenset()
+    """Those that it is not sent for again: the API server has taken them, and not kept them."""
     error: Exception | None = field(default=None, compare=False)
     """A mistake of ours in deciding on this job; the other jobs go on."""
 
@@ -125,6 +129,11 @@ class Plan:
         if not pauses_s:
             return self
         return replace(self, wake_after_s=min(*pauses_s, inf if self.wake_after_s is None else self.wake_after_s))
+
+    @property
+    def is_followed_by_children(self) -> bool:
+        """Whether more than an Event comes with the status."""
+        return bool(self.probes or self.opening or self.actions)
 
     @property
     def writes(self) -> bool:

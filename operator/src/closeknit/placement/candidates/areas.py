@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import NamedTuple, NewType
 
 from closeknit.cluster.forest.domain import Domain
@@ -116,12 +116,14 @@ class Areas:
     roomy: Callable[[Domain], Iterator[tuple[Group, OfferNumber, tuple[str, ...]]]]
     """(group, its offer, nodes of it that stand together) of those right below a domain that the job may use."""
     _most: dict[int, int] = field(default_factory=dict)
+    _members: list[tuple[Group, OfferNumber, tuple[str, ...]]] = field(default_factory=list)
     _groups: dict[tuple[Group, OfferNumber], int] = field(default_factory=dict)
 
     def members(self) -> Iterator[tuple[Group, OfferNumber, tuple[str, ...]]]:
         """(group, its offer, nodes of it that stand together) of all nodes that the job may use, in no order."""
-        for domain in self.domain.walk():
-            yield from self.roomy(domain)
+        if not self._members:  # the words of a refusal count them five times
+            self._members.extend(chain.from_iterable(map(self.roomy, self.domain.walk())))
+        return iter(self._members)
 
     def cramped(self) -> Iterator[tuple[Group, OfferNumber, tuple[tuple[str, Needs], ...]]]:
         """(group, its offer, nodes without room with their shortage) of all otherwise usable nodes."""

@@ -295,15 +295,16 @@ def _over_domains(case: RefusalCase, level: str, verb: str, loosely: str, until:
     at = cluster.levels.index(level)
     free: Counter[str] = Counter()
     nodes: Counter[str] = Counter()
-    able = {offer: bindable(offer, request.binding) for offer in {offer for _, offer, _ in case.ground.nodes()}}
-    unlabelled = 0
-    for _, offer, name in case.ground.nodes():
-        if gpus := able[offer]:
-            found = cluster.nodes[name].domains[at]
-            inside = found if found is not None else f"node {name}"
-            free[inside] += gpus
-            nodes[inside] += 1
-            unlabelled += found is None
+    ground, unlabelled = case.ground, 0
+    able = [bindable(offer, request.binding) for offer in ground.offers]
+    for _, number, names in ground.members():
+        if gpus := able[number]:
+            for name in names:
+                found = cluster.nodes[name].domains[at]
+                inside = found if found is not None else f"node {name}"
+                free[inside] += gpus
+                nodes[inside] += 1
+                unlabelled += found is None
     domain, most = min(free.items(), key=lambda entry: (-entry[1], entry[0].startswith("node "), entry[0]))
     lone = f"; {count(unlabelled, 'node')} without that level, each a domain of its own" if unlabelled else ""
     enough = ", but not in shares that meet the other demands" if most >= request.gpus else ""

@@ -9,7 +9,7 @@ from closeknit.cluster.booking.job import is_whole
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.status.pending import traits
-from closeknit.lifecycle.status.statuses import is_finished
+from closeknit.lifecycle.status.stored_job import is_finished
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
 

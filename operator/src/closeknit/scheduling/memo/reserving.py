@@ -30,7 +30,14 @@ from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.earliest import earliest_fit
 from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, expected_ends, terms_of
 from closeknit.scheduling.reservation.passing import ReservedRoom
-from closeknit.scheduling.reservation.reserve import aged_at, ends_that_count, in_turn, reservation_of, waits_for_room
+from closeknit.scheduling.reservation.reserve import (
+    aged_at,
+    ends_that_count,
+    in_turn,
+    outlasts_trial,
+    reservation_of,
+    waits_for_room,
+)
 
 # Jobs for which room is searched until one has a reservation: a search may come to nothing.
 TRIED = 3
@@ -235,17 +242,11 @@ class Reserving:
         return RoomSearch(alone, shape, ends, is_aged, found, self._now)
 
     def _while_on_trial(self, found: RoomSearch, job: TrainingJob, alone: Cluster) -> RoomSearch:
-        """The room that was found last, where it is fit and comes no later than what is found beside a trial: else what
-        is told would come and go with each try."""
+        """The search before, where its room outlasts a trial; else the one of now."""
         last = next((each for each in self._last.searches if each.shape is found.shape), None)
         if last is None or last.found is None or last.is_aged != found.is_aged:
             return found
-        views = [alone.nodes.get(share.node) for share in last.found.placement.shares]
-        if any(view is None or view.exclusion is not None for view in views):
-            return found
-        if not all(ended in alone.jobs for ended in last.found.ended):
-            return found
-        return last if _starts_at(job, last) <= _starts_at(job, found) else found
+        return last if outlasts_trial(last.found, alone, _starts_at(job, last), _starts_at(job, found)) else found
 
     def _is_vain(self, known: RoomSearch, nodes: int) -> bool:
         """Whether a search on so many nodes that found nothing a moment ago is not made again."""
@@ -266,7 +267,6 @@ def _behind_key(case: Case, shape: RequestShape) -> BehindKey:
     return shape, case.key.namespace, spec.expected_duration, spec.active_deadline_seconds
 
 
-def _starts_at(job: TrainingJob, search: RoomSearch) -> datetime:
-    """When a job starts by a search; the end of time where nothing says so."""
-    found = None if search.found is None else reservation_of(job, search.cluster, search.ends, search.found)
-    return datetime.max.replace(tzinfo=UTC) if found is None or found.at is None else found.at
+def _starts_at(job: TrainingJob, search: RoomSearch) -> datetime | None:
+    """When a job starts by a search; None where nothing says so."""
+    return None if search.found is None else reservation_of(job, search.cluster, search.ends, search.found).at

@@ -14,7 +14,7 @@ from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.job import weight_bytes
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.store.difference import difference
-from closeknit.lifecycle.status.statuses import is_finished
+from closeknit.lifecycle.status.stored_job import is_finished
 from closeknit.scheduling.queue.entries import (
     NOTHING_WAITS,
     Schedule,

@@ -12,7 +12,7 @@ from closeknit.cluster.pods.pod import Pod
 from closeknit.launch.template import check_template
 from closeknit.lifecycle.attempt.own_pods import is_own
 from closeknit.lifecycle.status.pauses import is_between, lingers_from, restart_at
-from closeknit.lifecycle.status.statuses import is_finished
+from closeknit.lifecycle.status.stored_job import is_finished
 from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import SYSTEM_NAMESPACE, Answers, Refusing, Rejection
 from closeknit.scheduling.memo.template_memory import needs_templates

@@ -15,9 +15,10 @@ from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.status.pending import traits
-from closeknit.lifecycle.verdict import Refusal, WaitCause
+from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import Answers, Rejection
 from closeknit.scheduling.memo.memory import Memory
+from closeknit.scheduling.queue.entries import Outcome
 
 # Many times as long as a trial takes (0.2 s measured, of three decisions): what is free is free for others meanwhile.
 BETWEEN = timedelta(seconds=2)
@@ -88,6 +89,16 @@ class Probation:
             rests = [each.at + REST for each in self._newest.values() if is_between(each.at, self._now, each.at + REST)]
             self._rest_until = max(rests, default=None)
         return self._newest
+
+
+def put_off(outcome: Outcome, job: TrainingJob, barred: Refusal) -> None:
+    """Has the outcome of a job that does not fit stand only until it may be tried in another way. What it was told
+    that is not for want of room stays told: it may well be so again in a moment."""
+    outcome.is_settled = False
+    outcome.until = min(filter(None, (outcome.until, barred.until)), default=None)
+    pending = job.status.pending
+    if pending is not None and not traits(pending.reason).is_for_room:
+        outcome.verdict = Wait(Refusal(WaitCause.NOT_ASKED, until=barred.until))
 
 
 def _is_behind(job: TrainingJob) -> bool:

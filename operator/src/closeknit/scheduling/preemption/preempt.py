@@ -19,6 +19,7 @@ from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.verdict import Await, Wait, WaitCause
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.policy.admit import admit, cannot_be_made
+from closeknit.scheduling.policy.probation import put_off
 from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.preemption.lending import on_lent_spares
 from closeknit.scheduling.preemption.made_room import alone, made_room, placed
@@ -66,11 +67,11 @@ def preempt(case: Case, room: Room, walk: Walk) -> Outcome:
     if made is None or _starts_sooner(case, made.victims, walk) or _delays_the_first(case, made, soon, walk):
         outcome.is_settled = False
         return outcome
+    walk.reserving.withdraw(case.key)
     if (cannot := cannot_be_made(case, made.placement, outcome.shape, outcome.until, room)) is not None:
         return cannot
     made = _sparing(case, asked, made, soon.without(away.devices), walk)
     awaited = tuple(victim.awaited for victim in made.victims)
-    walk.reserving.withdraw(case.key)
     walk.reserving.note(case.job, made.placement)
     held = cluster.with_job(assumed(case.job, made.placement, awaited))
     after = room.less(held, is_trial=walk.probation.may_be_refused(case.job, case.answers))
@@ -99,8 +100,8 @@ def _asked(case: Case, outcome: Outcome, room: Room, walk: Walk) -> Request | No
         outcome.until = min(until, outcome.until or until)
         return None
     is_trial = walk.probation.may_be_refused(case.job, case.answers)
-    if walk.probation.refusal(case.job, case.answers, is_trial=is_trial) is not None:
-        outcome.is_settled = False
+    if (barred := walk.probation.refusal(case.job, case.answers, is_trial=is_trial)) is not None:
+        put_off(outcome, case.job, barred)
         return None
     asked = replace(shape.request, patient_level=None)
     is_vain = not _has_left(case, cluster) and known.is_vain(asked, priority, cluster)

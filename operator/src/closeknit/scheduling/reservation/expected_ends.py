@@ -22,7 +22,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.store.difference import difference
 from closeknit.lifecycle.status.conditions import found, moment
 from closeknit.lifecycle.status.pauses import LINGERS_AFTER
-from closeknit.lifecycle.status.statuses import is_finished
+from closeknit.lifecycle.status.stored_job import is_finished
 
 SHORTEST = timedelta(minutes=1)
 """Of what a declaration counts for: no step is shorter, so that decisions and statuses follow at a bounded rate."""

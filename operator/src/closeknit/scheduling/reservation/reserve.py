@@ -81,6 +81,18 @@ def reservation_of(job: TrainingJob, cluster: Cluster, ends: Sequence[ExpectedEn
     return Reservation(job.key, _minute_after(at), _minute_after(soonest), found.placement, awaits, late)
 
 
+def outlasts_trial(last: EarliestFit, cluster: Cluster, starts: datetime | None, otherwise: datetime | None) -> bool:
+    """Whether room that was found before stays the job's while another job has GPUs on trial in `cluster`, which the
+    API server is likely to refuse: its nodes are fit, the jobs that it awaits are there, and it `starts` no later than
+    what is found beside the trial. (None: nothing says when.) Else what is told would come and go with each try."""
+    views = (cluster.nodes.get(share.node) for share in last.placement.shares)
+    if not all(view is not None and view.exclusion is None for view in views):
+        return False
+    if not all(ended in cluster.jobs for ended in last.ended):
+        return False
+    return otherwise is None or (starts is not None and starts <= otherwise)
+
+
 def _minute_after(at: datetime) -> datetime:
     whole = at.astimezone(UTC).replace(second=0, microsecond=0)
     return whole if whole == at else whole + timedelta(minutes=1)

@@ -15,12 +15,13 @@ from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.status.conditions import moment
 from closeknit.lifecycle.status.pauses import over_at
 from closeknit.lifecycle.status.pending import traits
-from closeknit.lifecycle.status.statuses import WAITS_FOR_ALL
+from closeknit.lifecycle.transitions.runs import WAITS_FOR_ALL
 from closeknit.lifecycle.verdict import Book, Refusal, Wait, WaitCause
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
 from closeknit.scheduling.elastic.sizes import fewer, largest
 from closeknit.scheduling.policy.admit import cannot_be_made
+from closeknit.scheduling.policy.probation import put_off
 from closeknit.scheduling.policy.walk import Policy, Walk
 from closeknit.scheduling.preemption.made_room import alone, placed
 from closeknit.scheduling.queue.entries import Case, Outcome
@@ -55,8 +56,10 @@ def _with_fewer(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome
         outcome.until = min(ready, outcome.until or ready)
         return outcome
     is_trial = walk.probation.may_be_refused(job, case.answers)
-    is_barred = walk.probation.refusal(job, case.answers, is_trial=is_trial) is not None
-    if is_barred or _starts_soon(case, walk) or not walk.questions.take_more(case.place):
+    if (barred := walk.probation.refusal(job, case.answers, is_trial=is_trial)) is not None:
+        put_off(outcome, job, barred)
+        return outcome
+    if _starts_soon(case, walk) or not walk.questions.take_more(case.place):
         outcome.is_settled = False
         return outcome
     away = avoided_nodes(job, room.cluster, walk.now)
@@ -67,10 +70,9 @@ def _with_fewer(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome
         if outcome.shape.request != asked or outcome.verdict.refusal.cause is not WaitCause.NO_FIT:
             outcome.is_settled = False  # it rests on more than the refusal of its shape
         return outcome
-    if cannot_be_made(case, found, outcome.shape, outcome.until, room) is not None:
-        outcome.is_settled = False
-        return outcome
     walk.reserving.withdraw(case.key)
+    if (cannot := cannot_be_made(case, found, outcome.shape, outcome.until, room)) is not None:
+        return cannot
     walk.reserving.note(job, found)
     booked = room.less(room.cluster.with_job(assumed(job, found)), is_trial=is_trial)
     return Outcome(Book(found), outcome.shape, is_settled=False, room=booked)

@@ -16,7 +16,8 @@ from closeknit.cluster.booking.booking import Booking
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.book import too_large, too_many
 from closeknit.lifecycle.status.conditions import is_true, moment, stated
-from closeknit.lifecycle.status.statuses import GROWS_AFTER, KEPT_ATTEMPTS
+from closeknit.lifecycle.transitions.ends import KEPT_ATTEMPTS
+from closeknit.lifecycle.transitions.next_status import GROWS_AFTER
 from closeknit.lifecycle.verdict import Grow, Keep
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, request

@@ -5,7 +5,7 @@ import { HIDDEN } from "./store.js";
 import { clock, count, gbs, h, keyLink, length, swatch } from "./words.js";
 
 const MOST_LISTED = 200; // of each list: more than that nobody reads, and a browser draws 10,000 in a second
-const STATES = [["free", "free"], ["held", "held"], ["unusable", "not usable"], ["excluded", "on excluded nodes"]];
+const STATES = [["free", "free"], ["held", "held"], ["mig", "in MIG mode"], ["unusable", "not usable"], ["excluded", "on excluded nodes"]];
 
 export function drawTotals(store) {
   const totals = store.totals;
@@ -20,7 +20,7 @@ export function drawTotals(store) {
   const words = STATES.filter(([state]) => totals.gpus[state] || state === "free" || state === "held")
     .map(([state, word]) => h("li", {}, h("span", { class: `key ${state}`, "aria-hidden": "true" }), h("strong", {}, totals.gpus[state].toLocaleString("en")), ` ${word}`));
   return [
-    h("p", {}, h("strong", {}, all.toLocaleString("en")), ` GPUs on ${count(totals.nodes, "node")}`),
+    h("p", {}, h("strong", {}, all.toLocaleString("en")), ` ${all === 1 ? "GPU" : "GPUs"} on ${count(totals.nodes, "node")}`),
     bar,
     h("ul", {}, words, totals.largestGang === null || totals.largestGang === undefined ? null
       : h("li", {}, h("strong", {}, totals.largestGang.toLocaleString("en")), " GPUs: the largest gang that fits now")),

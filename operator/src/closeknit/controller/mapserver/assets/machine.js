@@ -101,7 +101,7 @@ function slices(gpu, x, y) {
   });
 }
 
-const STATES = { free: "free", other: "held by", hidden: "held by a job that you may not list", unknown: "not known" };
+const STATES = { free: "free", other: "held by", hidden: "held by a job that you may not list", unknown: "not known", mig: "in MIG mode, without a device" };
 
 function table(store, machine, gpus, ranks) {
   const rows = gpus.flatMap((gpu) => (gpu.devices

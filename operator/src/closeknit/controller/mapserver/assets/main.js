@@ -39,9 +39,16 @@ function draw() {
   racks.draw(news);
   pick();
   drawPanel();
+  const isFirst = panel.hidden;
   $("map").hidden = panel.hidden = false;
   $("gate").hidden = true;
+  if (isFirst) reveal();
   document.documentElement.dataset.drawn = String(Number(document.documentElement.dataset.drawn ?? 0) + 1);
+}
+
+/** On a narrow page the panel is below the map, where nobody sees it open. */
+function reveal() {
+  if (route().kind && matchMedia("(max-width: 1000px)").matches) panel.scrollIntoView();
 }
 
 function drawPanel() {
@@ -133,6 +140,7 @@ function go() {
     drawPanel();
     panel.scrollTop = 0;
     if (kind) panel.focus({ preventScroll: true });
+    reveal();
   }
 }
 addEventListener("hashchange", go);
@@ -164,7 +172,8 @@ $("legend").append(...MARKS.map(([state, words]) => {
   const cell = s("rect", { class: `gpu ${state}`, x: 0.5, y: 0.5, width: 10, height: 10, rx: 1.5 });
   cell.style.setProperty("--hue", 150);
   return h("li", {}, s("svg", { width: 11, height: 11, "aria-hidden": "true" }, cell), ` ${words}`);
-}), h("li", {}, s("svg", { width: 20, height: 11, "aria-hidden": "true" },
+}), h("li", {}, s("svg", { width: 11, height: 11, "aria-hidden": "true" }, s("rect", { class: "gpu mig", x: 0.5, y: 0.5, width: 10, height: 10 }),
+  s("rect", { class: "gpu device other", x: 1, y: 1, width: 2.7, height: 9 }), s("rect", { class: "gpu device other", x: 7.3, y: 1, width: 2.7, height: 9 })), " cut into MIG devices"), h("li", {}, s("svg", { width: 20, height: 11, "aria-hidden": "true" },
   s("rect", { class: "nvlink", x: 6, y: 3.5, width: 8, height: 4 }), s("rect", { class: "gpu free", x: 0.5, y: 1, width: 8, height: 9, rx: 1.5 }),
   s("rect", { class: "gpu free", x: 11.5, y: 1, width: 8, height: 9, rx: 1.5 })), " joined by NVLink"));
 

@@ -1,5 +1,6 @@
 // Racks and their nodes. Every rack is a box at once; the GPUs of its nodes are drawn when it comes into sight.
 
+import { MIG } from "./store.js";
 import { byName, count, h, hue, nodeLink, s } from "./words.js";
 
 const CELL = 9;
@@ -140,7 +141,10 @@ export class Racks {
     const free = (node.mig ?? []).filter(([, , who, why]) => !who && !why).length;
     if (cut.size) told.push(`${free} of ${count(node.mig.length, "MIG device")} free`);
     for (const who of new Set((node.mig ?? []).map((each) => each[2]).filter((who) => who.includes("/")))) told.push(`${who} has a MIG device`);
-    const broken = Object.keys(node.unusable ?? {}).filter((gpu) => !cut.has(Number(gpu))).length;
+    const others = Object.entries(node.unusable ?? {}).filter(([gpu]) => !cut.has(Number(gpu)));
+    const uncut = others.filter(([, why]) => why === MIG).length;
+    if (uncut) told.push(`${uncut} in MIG mode without a device`);
+    const broken = others.length - uncut;
     if (broken) told.push(`${broken} not usable`);
     card.button.setAttribute("aria-label", told.join(", "));
     card.button.title = told.join("\n");
@@ -168,6 +172,7 @@ export class Racks {
     for (const gpu of gpus) {
       const { x, y } = at.get(gpu.index);
       const parts = gpu.devices ?? [gpu];
+      if (gpu.devices) picture.append(s("rect", { class: "gpu mig", x, y, width: CELL, height: CELL }));
       const wide = (CELL - (parts.length - 1) * MIG_GAP) / parts.length;
       parts.forEach((part, number) => {
         const cell = s("rect", { class: gpu.devices ? `gpu device ${part.state}` : `gpu ${part.state}`, x: x + number * (wide + MIG_GAP), y, width: wide, height: CELL, rx: gpu.devices ? 0 : 1.5 });

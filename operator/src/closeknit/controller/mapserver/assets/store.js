@@ -3,6 +3,7 @@
 import { forgetHue } from "./words.js";
 
 export const HIDDEN = "?";
+export const MIG = "MIG"; // why no Pod can have a GPU as a whole that is in MIG mode
 
 const held = (who) => (who.includes("/") ? "job" : who === HIDDEN ? "hidden" : "other");
 
@@ -75,7 +76,7 @@ export class Store {
     for (const [who, gpus] of Object.entries(node.held ?? {})) {
       for (const index of gpus) found.set(index, { state: held(who), who });
     }
-    for (const [index, why] of Object.entries(node.unusable ?? {})) found.set(Number(index), { state: "broken", why });
+    for (const [index, why] of Object.entries(node.unusable ?? {})) found.set(Number(index), { state: why === MIG ? "mig" : "broken", why });
     const cut = new Map();
     for (const [index, profile, who, why] of node.mig ?? []) {
       if (!cut.has(index)) cut.set(index, []);
