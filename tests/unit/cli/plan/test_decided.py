@@ -266,6 +266,18 @@ def test_spare_nodes_are_planned_and_too_few_of_them_warned_of(tmp_path: Path) -
     assert found["warnings"] == ["spares: 2 of 3: no more nodes like its own are free near them"]
 
 
+def test_a_spare_node_of_another_job_is_told_as_lent(tmp_path: Path) -> None:
+    objects = [each for number in range(1, 3) for each in (node(f"gpu-{number}"), node_topology(f"gpu-{number}"))]
+    placement = booked(("gpu-1", range(8)))
+    placement["spares"] = [{**booked(("gpu-2", range(8)))["nodes"][0], "ranks": ""}]
+    spec = {"gpus": 8, "priorityClassName": "high", "spares": 1}
+    owner = training_job("owner", spec=spec, placement=placement, attempt=1)
+    found = plan(tmp_path, asked(gpus=8), *objects, priority_class("high", 100), owner)
+    assert found["warnings"] == [
+        "gpu-2 is a spare node of another job, which takes it back when it loses a node: the job then waits again"
+    ]
+
+
 def test_settings_that_undo_the_placement_are_warned_of(tmp_path: Path) -> None:
     command = ["bash", "-c", "torchrun --nnodes=1:4 --rdzv_backend=etcd train.py"]
     env = [{"name": "NCCL_ALGO", "value": "Ring"}]
