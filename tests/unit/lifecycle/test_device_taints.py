@@ -78,6 +78,20 @@ def test_it_is_taken_back_when_the_gpu_is_well_and_its_own_word_keeps_nothing_il
     assert story.names("DeviceTaintRule") == []
 
 
+@pytest.mark.parametrize("taints", [DeviceTaints.DRY_RUN, ON])
+def test_a_gpu_that_is_well_again_is_given_to_nobody_before_its_taint_is_taken_back(taints: DeviceTaints) -> None:
+    """kube-scheduler heeds the rule: the Pod could not be scheduled, and its job would avoid the GPU for that."""
+    story = site(3)
+    write(story, taints)
+    ill(story)
+    story.add(training_job(spec={"gpus": 8, "gpu": {"binding": "DRA"}}))
+    story.settle()
+    assert bool(story.pods()) is (taints is DeviceTaints.DRY_RUN)
+    assert write(story, taints) == 1
+    story.settle()
+    assert booked_nodes(story)[0].gpus == [*range(8)]
+
+
 def test_a_dry_run_becomes_a_taint_by_another_rule() -> None:
     story = site(3)
     write(story, DeviceTaints.DRY_RUN)

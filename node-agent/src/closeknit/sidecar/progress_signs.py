@@ -71,11 +71,30 @@ class Stall(NamedTuple):
     still_s: float
 
 
-def stall(progress: str, deadline_s: float, began: float, last_progress_s: float | None) -> Stall | None:
+class Touches:
+    """The file that a trainer touches, looked at again and again. How long ago that was is measured, for a node's clock
+    may be set meanwhile; of a touch before the first look its date is believed."""
+
+    def __init__(self, progress: str) -> None:
+        self._progress = progress
+        self._at: float | None = None
+        self._seen_s = 0.0
+
+    def still_s(self, began: float) -> float | None:
+        """How long the trainer of a run, which began at that second of Unix time, has not touched it; None before it
+        has."""
+        at, now_s = touched(self._progress, began), time.monotonic()
+        if at is not None and at != self._at:
+            self._seen_s = now_s if self._at is not None else now_s - max(0.0, time.time() - at)
+            self._at = at
+        return None if at is None else now_s - self._seen_s
+
+
+def stall(touches: Touches, deadline_s: float, began: float, last_progress_s: float | None) -> Stall | None:
     """Whether the trainer of a run, which began at that second of Unix time, has stalled by its file. One that it has
     not touched since, and one beside which collectives are called, says nothing."""
-    at = touched(progress, began)
-    if at is None or (still_s := time.time() - at) < deadline_s:
+    still_s = touches.still_s(began)
+    if still_s is None or still_s < deadline_s:
         return None
     if last_progress_s is not None and time.monotonic() - last_progress_s < deadline_s:
         return None

@@ -13,7 +13,7 @@ from closeknit.sidecar.gang.protocol import Phase
 from closeknit.sidecar.gang.run_folder import RunFolder
 from closeknit.sidecar.gang.settings import RESET_CODE, TOLD_CODE, Settings
 from closeknit.sidecar.hang import BEHIND_FOR_S
-from closeknit.sidecar.progress_signs import ProgressSigns, stall, touched, words
+from closeknit.sidecar.progress_signs import ProgressSigns, Touches, stall, touched, words
 
 MESSAGE_PATH = "/dev/termination-log"
 _KILLED_CODE = 128 + 9
@@ -26,6 +26,7 @@ class Watch(Participant):
         super().__init__(settings, folder)
         is_heard = settings.hears_ras and settings.is_meeting_point
         self._signs = ProgressSigns(settings.behind_s or BEHIND_FOR_S) if is_heard else None
+        self._touches = Touches(folder.progress)
         self._was_alive = False  # the trainer's wrapper
         self._probe: Probe | None = None
 
@@ -85,7 +86,7 @@ class Watch(Participant):
         stalled = None
         if settings.behind_s is not None:
             last_s = None if signs is None else signs.last_progress_s
-            stalled = stall(folder.progress, settings.behind_s, folder.began(), last_s)
+            stalled = stall(self._touches, settings.behind_s, folder.began(), last_s)
         told, news = folder.hang(), found or stalled
         if news is not None and told is None:
             self._tell(words(news, self._position, settings.index))

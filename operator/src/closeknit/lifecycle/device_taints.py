@@ -1,7 +1,8 @@
 """GPUs that their node's agent calls unhealthy, told to others as DeviceTaintRules: so that Pods that are not ours keep
 away from them, too. One is taken back when its GPU is well, or gone.
 
-closeknit's own placement goes by what the agent says, and never by these rules.
+What is told goes by what the agent says, and never by these rules. Placement heeds both: as long as a rule is there,
+kube-scheduler gives the GPU to none of our claims either.
 """
 
 import re

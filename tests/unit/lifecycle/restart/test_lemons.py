@@ -250,6 +250,23 @@ def test_the_evidence_is_bounded_and_old_evidence_goes() -> None:
     assert (len(status["gpu-1"]), status["gpu-1"][-1]["ended"]) == (MAX_RUN_ENDS, timestamp(story.now))
 
 
+def test_a_node_that_ends_more_runs_at_once_than_are_kept_is_a_lemon_by_its_second_fault() -> None:
+    """As one with 16 GPUs, or with MIG devices, where each is a job's."""
+    story = eight()
+    for number in range(MAX_RUN_ENDS + 1):
+        job = story.add(training_job(f"old-{number:02}", spec={"gpus": 1, "suspend": True}))
+        blamed = {"charged": False, "reason": "NodeLost", "blamed": [{"node": "gpu-1"}]}
+        ended = [timestamp(at + timedelta(seconds=number)) for at in (days_ago(3), days_ago(1))]
+        job["status"] = {"attempts": [{"number": 1 + run, "ended": at, **blamed} for run, at in enumerate(ended)]}
+    tell(story)
+    assert known(story) == [("gpu-1", None)]
+    assert len(story.objects[("NodeTopology", "", "gpu-1")]["status"]["runEnds"]) == MAX_RUN_ENDS
+    for kind, namespace, name in list(story.objects):
+        if name.startswith("old-"):
+            del story.objects[kind, namespace, name]
+    assert known(story) == [("gpu-1", None)], "by what is stored with its NodeTopology"
+
+
 @pytest.mark.parametrize("ended", ["soon", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"])
 def test_an_odd_moment_costs_only_itself(ended: str) -> None:
     story = eight()

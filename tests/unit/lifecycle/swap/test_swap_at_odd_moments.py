@@ -114,3 +114,29 @@ def test_an_operator_of_another_release_that_finds_a_swap_booked_makes_all_pods_
     assert (len(story.status().attempts), story.status().restarts) == (1, 1)
     assert placement(story).swapping is None
     assert f"{SECOND}-r1" not in story.pods()
+
+
+@pytest.mark.parametrize(("back_s", "holds"), [(3, True), (3600, False)])
+def test_a_new_leader_whose_clock_is_behind_gives_nothing_back(back_s: int, holds: bool) -> None:
+    story = running(nodes=3)
+    die(story, "gpu-2")
+    story.settle()
+    story.answers.clear()
+    story.pass_time(-back_s)
+    story.settle()
+    held = story.status().placement
+    assert (held is not None and held.lost == "1") is holds
+    assert ("stop Pod train-a1-worker-00000" in story.written) is not holds
+
+
+def test_a_new_leader_whose_clock_is_behind_does_not_go_back_to_what_refused() -> None:
+    story = running(nodes=4, image="")
+    story.change_pod("train-a1-worker-00001", phase="Failed", reason="UnexpectedAdmissionError", message="no devices")
+    story.write_once()
+    assert story.status().attempts[-1].unfit is not None
+    story.answers.clear()
+    story.pass_time(-3)
+    for pod in story.pods():
+        story.remove_pod(pod)
+    story.settle()
+    assert "gpu-2" not in nodes(story)

@@ -112,13 +112,13 @@ class DeviceTaintRule(msgspec.Struct, frozen=True):
 
     @property
     def is_ours(self) -> bool:
-        """Whether it says what an agent says anyway: read as a fault it would never be taken back."""
+        """Whether it says what an agent says anyway."""
         return self.key == UNHEALTHY_TAINT
 
     def taints(self, driver: str, pool: str, device: str) -> bool:
-        """Whether it taints a device, by another's word than ours."""
+        """Whether it keeps claims from a device. One of ours does until it is taken back, though the GPU is well."""
         return (
-            not self.is_ours
+            self.effect in _KEEP_AWAY
             and self.driver in {None, driver}
             and self.pool in {None, pool}
             and self.device in {None, device}

@@ -17,7 +17,7 @@ from closeknit.cluster.objects.nic_exposure import nic_exposure
 from closeknit.cluster.pods.pod import Pod
 from closeknit.lifecycle.attempt.own_pods import is_own
 from closeknit.lifecycle.status.conditions import moment, timestamp
-from closeknit.lifecycle.status.pauses import is_between, lingers_from
+from closeknit.lifecycle.status.pauses import CLOCK_SKEW, is_between, lingers_from
 
 # Other Pods mostly hold what a scheduler or a kubelet lacks on a node, and they come and go unannounced: the node is
 # tried again at the pace of people.
@@ -60,7 +60,7 @@ def avoided_nodes(job: TrainingJob, cluster: Cluster, now: datetime) -> AvoidedN
             continue
         ended = moment(attempt.ended)
         until = ended + AVOIDED_FOR
-        if not is_between(ended, now, until):
+        if not is_between(ended - CLOCK_SKEW, now, until):  # another replica's clock may be ahead of ours
             continue
         ends.append(until)
         stuck = _overdue(job, attempt.number, ended, cluster)

@@ -119,7 +119,24 @@ def _counted(record: NodeRecord, now: datetime) -> list[RunEnd]:
         at = moment(end.ended)
         if at is not None and now - WINDOW < at <= latest and not (cleared is not None and at <= cleared):
             found.append(end)
-    return found[-MAX_RUN_ENDS:]
+    return _bounded(found)
+
+
+def _bounded(ends: list[RunEnd]) -> list[RunEnd]:
+    """The newest ones, of which those by which faults are counted come first: a node may end more runs at once than are
+    kept, and its fault before is not to be forgotten for that."""
+    if len(ends) <= MAX_RUN_ENDS:
+        return ends
+    begun: dict[str | None, datetime] = {}
+    firsts, others = list[int](), list[int]()
+    for position, end in enumerate(ends):
+        at, before = moment(end.ended), begun.get(end.gpu)
+        is_first = at is not None and not (before is not None and at < before + ONE_FAULT)
+        if is_first and at is not None:
+            begun[end.gpu] = at
+        (firsts if is_first else others).append(position)
+    kept = [*others, *firsts][-MAX_RUN_ENDS:]
+    return [ends[position] for position in sorted(kept)]
 
 
 def record_of(

@@ -28,7 +28,7 @@ from closeknit.lifecycle.attempt.own_gpus import with_own_gpus_free
 from closeknit.lifecycle.book import assumed, booked_share
 from closeknit.lifecycle.health.ending import SWAPPED
 from closeknit.lifecycle.status.conditions import is_true, moment, timestamp
-from closeknit.lifecycle.status.pauses import is_between, restart_at
+from closeknit.lifecycle.status.pauses import CLOCK_SKEW, is_between, restart_at
 from closeknit.lifecycle.swap.kept_shares import marked
 from closeknit.lifecycle.swap.staying_pods import replacing
 from closeknit.lifecycle.verdict import Book, Hold, Refusal, Wait, WaitCause
@@ -69,7 +69,7 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     ended = moment(job.status.attempts[-1].ended) if job.status.attempts else now
     news = [share for share, before in zip(shares, held.shares, strict=True) if share.lost and not before.lost]
     may_come_back = held.lost and all(_is_not_ready(share, room.cluster) for share in news)
-    if news and not (may_come_back and is_between(ended, now, ended + HELD_FOR)):
+    if news and not (may_come_back and _lasts(ended, now, ended + HELD_FOR)):
         return Outcome(Hold(shares), is_settled=False)  # what that frees counts once it is stored
     as_it_is = held.shares if news else shares
     if (ready := _ready_at(job, ended, shares, room.cluster, now)) is not None:
@@ -95,7 +95,7 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if (rest := _with_fewer(job, asked, unbooked, walk)) is not None:
         both = room.cluster.with_job(holding_both(job, rest, held))
         return Outcome(Book(rest), is_settled=False, room=room.less(both))
-    if all(share.lost for share in shares) or not is_between(ended, now, until):
+    if all(share.lost for share in shares) or not _lasts(ended, now, until):
         return _given_back(shares)
     verdict = Hold(taken, f"{_words(taken, asked, why_whole)}; it holds the rest until {timestamp(until)}")
     if verdict.shares == held.shares:
@@ -258,9 +258,14 @@ def _ready_at(
     """Until when nothing is replaced: it may lose more nodes, or pauses as any job that ends again and again. None for
     now."""
     until = ended + UNDECIDED_FOR
-    if is_between(ended, now, until) and _is_another_overdue(shares, cluster):
+    if _lasts(ended, now, until) and _is_another_overdue(shares, cluster):
         return until
     return restart_at(job.status, now)
+
+
+def _lasts(ended: datetime, now: datetime, until: datetime) -> bool:
+    """Whether a wait lasts that began with an end. Another replica may have written that, by a clock ahead of ours."""
+    return is_between(ended - CLOCK_SKEW, now, until)
 
 
 def _is_another_overdue(shares: Sequence[BookingShare], cluster: Cluster) -> bool:
