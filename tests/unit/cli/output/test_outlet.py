@@ -27,6 +27,14 @@ def run(arguments: tuple[str, ...], stdout: int, **environment: str) -> subproce
     )
 
 
+def shell(redirection: str, arguments: tuple[str, ...]) -> subprocess.CompletedProcess[bytes]:
+    """The command with a stream that is closed before it begins."""
+    program = (sys.executable, "-c", "from closeknit.cli.main import main; main()", *arguments)
+    return subprocess.run(
+        ("bash", "-c", f'"$@" {redirection}', "bash", *program), cwd=EXAMPLES, capture_output=True, check=False
+    )
+
+
 @pytest.fixture
 def deserted() -> Iterator[int]:
     """A pipe that nobody reads any more."""
@@ -48,6 +56,18 @@ def test_a_full_disk_is_one_line(arguments: tuple[str, ...]) -> None:
         ended = run(arguments, full.fileno())
     assert ended.stderr == b"closeknit: the answer cannot be written: No space left on device\n"
     assert ended.returncode == 2
+
+
+@EVERY
+def test_without_standard_output_it_is_one_line(arguments: tuple[str, ...]) -> None:
+    ended = shell(">&-", arguments)
+    assert ended.stderr == b"closeknit: the answer cannot be written: standard output is closed\n"
+    assert ended.returncode == 2
+
+
+def test_what_is_meant_for_a_closed_standard_error_is_not_in_the_answer() -> None:
+    ended = shell("2>&-", ("explain", "no-such-job", "-A", "--cluster", "clusters/busy.yaml", "-o", "json"))
+    assert (ended.returncode, ended.stdout) == (2, b"")
 
 
 def test_characters_that_the_encoding_lacks_are_escaped(tmp_path: Path) -> None:

@@ -120,6 +120,27 @@ def test_a_plan_on_it_is_the_plan_on_the_cluster(job: str, tmp_path: Path) -> No
     assert (answers[0]["fits"], seats[0]) == (answers[1]["fits"], seats[1])
 
 
+@pytest.mark.parametrize("value", ["1", "8", "Running", "Ready", "gpu", "NoSchedule"])
+def test_a_label_whose_value_is_a_word_of_kubernetes_changes_nothing_else(value: str, tmp_path: Path) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "set-1", "namespace": "x", "labels": {"apps.kubernetes.io/pod-index": value}},
+        "spec": {
+            "nodeName": "gpu-02",
+            "containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
+        },
+        "status": {"phase": "Running"},
+    }
+    true, taken = tmp_path / "true.yaml", tmp_path / "taken.yaml"
+    true.write_text(yaml.safe_dump_all([*yaml.safe_load_all(BUSY.read_text()), pod]))
+    run("snapshot", "--cluster", str(true), "--file", str(taken))
+    gpus = [
+        json.loads(run("status", "-o", "json", "--cluster", str(each)))["cluster"]["gpus"] for each in (true, taken)
+    ]
+    assert gpus[0] == gpus[1] and gpus[0]["free"] == 17
+
+
 def test_true_names_are_kept_where_they_are_asked_for() -> None:
     text = run("snapshot", "--cluster", str(BUSY), "--true-names")
     assert "llama-70b" in text and "torchrun" not in text and "registry" not in text
@@ -160,6 +181,45 @@ def test_what_is_not_on_a_list_stays_out() -> None:
         "nodeSelectorTerms"
     ]
     assert term["matchExpressions"][0]["key"] == key == pod["spec"]["tolerations"][0]["key"]
+
+
+def test_names_of_what_is_no_part_of_it_are_hidden_too() -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "s3cret-owner", "uid": "u", "controller": True}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "p",
+            "namespace": "n",
+            "labels": {"closeknit.dev/job": "s3cret-job"},
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "nodeSelector": {"cloud.google.com/gke-nodepool": "s3cret-pool"},
+            "priorityClassName": "s3cret-class",
+            "containers": [{"name": "s3cret-main", "resources": {"claims": [{"name": "s3cret-inner"}]}}],
+            "initContainers": [{"name": "s3cret-init"}],
+            "resourceClaims": [{"name": "s3cret-inner", "resourceClaimName": "s3cret-claim"}],
+            "volumes": [{"name": "s3cret-volume", "persistentVolumeClaim": {"claimName": "s3cret-data"}}],
+        },
+        "status": {"containerStatuses": [{"name": "s3cret-main"}]},
+    }
+    job = {
+        "apiVersion": "closeknit.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": "j", "namespace": "n", "uid": "v"},
+        "spec": {"gpus": 1, "queue": "s3cret-queue", "template": {"spec": {"containers": [{"name": "trainer"}]}}},
+    }
+    text = written([pod, job], is_anonymous=True)
+    assert "s3cret" not in text
+    found, asked = yaml.safe_load(text)["items"]
+    assert (
+        found["spec"]["containers"][0]["name"] == found["status"]["containerStatuses"][0]["name"] == "container-00001"
+    )
+    assert (
+        found["spec"]["resourceClaims"][0]["name"] == found["spec"]["containers"][0]["resources"]["claims"][0]["name"]
+    )
+    assert asked["spec"]["template"]["spec"]["containers"][0]["name"] == "trainer"
 
 
 def test_a_running_cluster_is_listed_kind_by_kind(tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ class Server:
     topology: dict[str, Any] | None = field(default_factory=lambda: {"status": {"levels": LEVELS, "summary": SUMMARY}})
     refusal: int = 404
     asked: list[str] = field(default_factory=list)
+    more: list[dict[str, Any]] = field(default_factory=list)
 
     async def answer(self, request: web.Request) -> web.Response:
         self.asked.append(request.path_qs)
@@ -101,7 +102,7 @@ class Server:
         if request.path == "/api/v1/nodes":  # nobody else may list them
             return web.json_response({"kind": "Status", "message": "no", "code": 403}, status=403)
         assert request.path.endswith("/trainingjobs"), request.path
-        jobs = [each for each in yaml.safe_load_all(FILE.read_text()) if each["kind"] == "TrainingJob"]
+        jobs = [each for each in yaml.safe_load_all(FILE.read_text()) if each["kind"] == "TrainingJob"] + self.more
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": jobs})
 
 
@@ -135,6 +136,26 @@ def test_of_many_racks_a_few_are_shown(tmp_path: Path, capsys: pytest.CaptureFix
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("b1/r") for line in lines) == 8
     assert "and more with less: -o wide shows 20 of them" in lines
+
+
+@pytest.mark.parametrize(("made", "is_told"), [("13:58:59", True), ("13:59:30", False)])
+def test_of_an_operator_that_looks_at_no_job_it_is_said_that_its_counts_are_old(
+    made: str, is_told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metadata = {"name": "new", "namespace": "ml", "creationTimestamp": f"2026-11-21T{made}Z"}
+    new = {
+        "metadata": metadata,
+        "spec": {"gpus": 4},
+        "status": {"conditions": [{"type": "Accepted", "status": "Unknown", "reason": "NotSeen"}]},
+    }
+    asked(Server(more=[new]), tmp_path)
+    shown = capsys.readouterr().out
+    assert "  NotSeen           1     4     " in shown
+    assert (
+        "the operator has not looked at 1 job for 61s: it does not run, or cannot read" in " ".join(shown.split())
+    ) is is_told
+    asked(Server(more=[new], topology=None, refusal=403), tmp_path)
+    assert ("the operator has not looked at 1 job" in capsys.readouterr().out) is is_told
 
 
 NOT_SHOWN = [

@@ -157,6 +157,32 @@ def test_on_a_terminal_one_page_is_drawn_again(tmp_path: Path, monkeypatch: pyte
     assert "queued: 30m\nstarting: 60s\nrunning: 29m\n" in others[2]
 
 
+@pytest.mark.parametrize(
+    ("message", "lines", "rows"),
+    [
+        pytest.param("no", "24", 10, id="short"),
+        pytest.param("x" * 161, "24", 12, id="a word of three rows"),
+        pytest.param("界" * 41, "24", 11, id="wide characters"),
+        pytest.param("no", "5", 4, id="a terminal that is too low"),
+    ],
+)
+def test_as_many_rows_are_drawn_over_as_the_page_takes(
+    message: str, lines: str, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("NO_COLOR", "1"), ("COLUMNS", "80"), ("LINES", lines)):
+        monkeypatch.setenv(name, value)
+    master, slave = pty.openpty()
+    with os.fdopen(slave, "w") as terminal:
+        monkeypatch.setattr("sys.stdout", terminal)
+        run(Server([step("Queued", reason="NoDomain", message=message, pending=PENDING), LIFE[-1]]), tmp_path)
+    text = os.read(master, 1 << 16).decode()
+    os.close(master)
+    first, _, _ = text.partition("\x1b[J")
+    assert int(first.rpartition("\x1b[")[2].rstrip("A")) == rows
+    assert first.count("\n") <= rows
+    assert (first.count("more lines: the terminal is too low") == 1) is (lines == "5")
+
+
 def test_phases_of_a_job_that_starts_again() -> None:
     ended = {"number": 1, "reason": "NodeLost", "ended": "2026-11-21T13:50:00Z", "phases": {"firstStep": "9s"}}
     job = told_of(step("Starting", **PLACED, attempts=[ended]))

@@ -40,6 +40,14 @@ def ago(moment: str | None, now: datetime) -> str:
         return "-"
 
 
+def is_past(moment: str | None, now: datetime, seconds: float) -> bool:
+    """Whether it was more than so long ago; False where that is not told."""
+    try:
+        return (now - datetime.fromisoformat(moment or "")).total_seconds() > seconds
+    except (ValueError, TypeError):
+        return False
+
+
 def until(moment: str | None, now: datetime) -> str:
     """When something is expected, by the clock of this machine: `14:20, in 35m`. - where that is not told, and `soon`
     where it should have been."""

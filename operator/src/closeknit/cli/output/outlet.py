@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from errno import EDQUOT, EFBIG, EIO, ENOSPC, EPIPE
 from io import TextIOWrapper
+from pathlib import Path
 
 NOBODY_READS = 1
 NOT_WRITTEN = 2
@@ -16,7 +17,12 @@ _OF_WRITING = {ENOSPC, EDQUOT, EFBIG, EIO}
 
 def answering(command: Callable[[], None]) -> None:
     """Runs a command that prints. The process ends silently if its reader stops, as after `| head`, and with a
-    line if the output cannot be written; characters that the encoding lacks are escaped."""
+    line if the output cannot be written, or there is none; characters that the encoding lacks are escaped."""
+    if sys.stderr is None:  # else print would write what is meant for it to standard output
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - for as long as the process is there
+    if sys.stdout is None:
+        print("closeknit: the answer cannot be written: standard output is closed", file=sys.stderr)
+        sys.exit(NOT_WRITTEN)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -24,8 +30,7 @@ def answering(command: Callable[[], None]) -> None:
         try:
             command()
         finally:  # commands end by SystemExit; what is left to the interpreter's end fails with a traceback
-            if sys.stdout is not None:
-                sys.stdout.flush()
+            sys.stdout.flush()
     except OSError as error:
         if error.errno == EPIPE:
             _end(NOBODY_READS)

@@ -12,6 +12,7 @@ from closeknit.api.names import (
     BARRIER_CONTAINER,
     DEFAULT_CLUSTER_TOPOLOGY,
     DEFAULT_NAMESPACE,
+    JOB_LABEL,
     SIDECAR_CONTAINER,
     TRAINER_CONTAINER,
     child_name,
@@ -37,10 +38,28 @@ _RESERVED = {DEFAULT_NAMESPACE, DEFAULT_CLUSTER_TOPOLOGY, TRAINER_CONTAINER, SID
 _UUID = re.compile(r"(GPU-|MIG-)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 # Label keys that say what a machine is, not what somebody calls it; the values of all others are names.
 _PUBLIC = re.compile(
-    r"(nvidia\.com|closeknit\.dev|feature\.node\.kubernetes\.io|node\.kubernetes\.io|cloud\.google\.com)/.*"
-    r"|(beta\.)?kubernetes\.io/(arch|os)|accelerator"
+    r"(nvidia\.com|closeknit\.dev|feature\.node\.kubernetes\.io|node\.kubernetes\.io|cloud\.google\.com)/(?!gke-nodepool$).*"
+    r"|(beta\.)?kubernetes\.io/(arch|os)|accelerator|metadata\.name"
 )
 _LABELS = ("labels", "nodeSelector", "matchLabels")
+_ABOUT_A_KEY = {"operator", "values", "effect"}
+# Fields whose strings are amounts or words of a driver, whatever somebody has called so.
+_AMOUNTS = ("requests", "limits", "allocatable", "capacity")
+_ATTRIBUTE = "string"
+# Lists whose entries have a name for their own object alone, or that of an object that is no part of a snapshot.
+_INNER = {
+    "containers": "container",
+    "initContainers": "container",
+    "containerStatuses": "container",
+    "initContainerStatuses": "container",
+    "volumes": "pod-volume",
+    "claims": "pod-claim",
+    "resourceClaims": "pod-claim",
+    "resourceClaimStatuses": "pod-claim",
+    "ownerReferences": "owner",
+}
+# Fields with the name of an object that may be no part of it.
+_REFERENCES = ("queue", "resourceClaimName", "claimName", "priorityClassName", "storageClassName", "volumeName")
 
 
 class Pseudonyms:
@@ -51,6 +70,8 @@ class Pseudonyms:
         self._names: dict[str, str] = {}
         self._keys: dict[str, str] = {}
         self._values: dict[str, str] = {}
+        self._inner: dict[str, dict[str, str]] = {}
+        """Noun -> names that hold only in fields of that noun."""
         named: dict[str, set[str]] = {"ns": set()}
         for body in bodies:
             metadata = body["metadata"]
@@ -73,6 +94,9 @@ class Pseudonyms:
         self._keys = {key: f"label-{number}.example.com/name" for number, key in enumerate(sorted(keys), 1)}
         hidden = sorted(values - self._names.keys() - {"", "true", "false"})
         self._values = {value: f"value-{number:05}" for number, value in enumerate(hidden, 1)}
+        jobs = [body.get("spec") for body in bodies if body["kind"] == "TrainingJob"]
+        for queue in sorted({str(spec["queue"]) for spec in jobs if isinstance(spec, Mapping) and "queue" in spec}):
+            self._inner_name("queue", queue)
 
     def _number(self, noun: str, names: set[str]) -> None:
         for number, name in enumerate(sorted(names), 1):
@@ -83,13 +107,20 @@ class Pseudonyms:
         if isinstance(value, Mapping):
             if field in _LABELS:
                 return {self.key(key): self._label(key, each) for key, each in value.items()}
-            if set(value) >= {"key", "operator"}:  # of a taint's toleration, or of an affinity
+            if field in _AMOUNTS and not any(isinstance(each, Mapping | list) for each in value.values()):
+                return dict(value)
+            if _is_about_a_key(value):
                 return {name: self._expression(value["key"], name, each) for name, each in value.items()}
             return {name: self.of(each, name) for name, each in value.items()}
         if isinstance(value, list):
-            return [self.of(each, field) for each in value]
+            noun = _INNER.get(field)
+            return [self.of(each, field) if noun is None else self._entry(each, field, noun) for each in value]
         if not isinstance(value, str):
             return value
+        if field == _ATTRIBUTE:
+            return _UUID.sub(_other_uuid, value)
+        if field in _REFERENCES:
+            return self._names.get(value) or self._inner_name("queue" if field == "queue" else "unlisted", value)
         if field in ("nodeLabel", "key"):
             return self.key(value)
         return self.name(value)
@@ -100,14 +131,27 @@ class Pseudonyms:
 
     def name(self, words: str) -> str:
         """That of a name, of some with slashes, or of a uuid; other words as they are."""
-        found = self._names.get(words) or self._values.get(words)
+        found = self._names.get(words)
         if found is not None:
             return found
-        if "/" in words and all(part in self._names or part in self._values for part in words.split("/")):
+        if "/" in words and all(part in self._names for part in words.split("/")):
             return "/".join(map(self.name, words.split("/")))
         return _UUID.sub(_other_uuid, words)
 
+    def _entry(self, value: Any, field: str, noun: str) -> Any:
+        found = self.of(value, field)
+        if isinstance(found, dict) and isinstance(name := value.get("name"), str):
+            known = self._names.get(name) if noun == "owner" else None
+            found["name"] = known or self._inner_name(noun, name)
+        return found
+
+    def _inner_name(self, noun: str, name: str) -> str:
+        known = self._inner.setdefault(noun, {})
+        return name if name in ("", *_RESERVED) else known.setdefault(name, f"{noun}-{len(known) + 1:05}")
+
     def _label(self, key: str, value: Any) -> Any:
+        if key == JOB_LABEL and isinstance(value, str):  # of a Pod whose job may be gone
+            return self._names.get(value) or self._inner_name("unlisted", value)
         if _PUBLIC.fullmatch(key) or not isinstance(value, str):
             return self.name(value) if isinstance(value, str) and value in self._names else value
         return self._names.get(value) or self._values.get(value, value)
@@ -120,13 +164,18 @@ class Pseudonyms:
         return self._label(key, value) if name == "value" else value
 
 
+def _is_about_a_key(value: Mapping[str, Any]) -> bool:
+    """Whether it is a taint, a toleration, or a term of an affinity or a StorageClass."""
+    return isinstance(value.get("key"), str) and not _ABOUT_A_KEY.isdisjoint(value)
+
+
 def _labels(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
     """Every key and value of labels, selectors and taints."""
     if isinstance(value, Mapping):
         if field in _LABELS:
             yield from ((key, str(each)) for key, each in value.items())
             return
-        if isinstance(value.get("key"), str) and ("operator" in value or "effect" in value):
+        if _is_about_a_key(value):
             told = value.get("values") or [value.get("value") or ""]
             yield from ((value["key"], str(each)) for each in told)
         if isinstance(value.get("nodeLabel"), str):

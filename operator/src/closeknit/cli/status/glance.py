@@ -29,7 +29,7 @@ NO_OBJECT = (
 NOT_TOLD = "the operator has not told it yet: it does within half a minute, if one of this version runs"
 NODES = Resource("", "v1", "nodes", namespaced=False)
 MOST_LISTED = 200  # nodes with all their Pods: some 10 MB
-NONE_WAITS = "Undecided"  # as the operator's own counts call a job that it has not looked at
+NONE_WAITS = "Undecided"  # as the operator's own counts call a job that it has not decided on
 
 
 async def cluster_status(reach: Reach, cluster: Path | None) -> tuple[ClusterStatus, FoundJobs]:
@@ -73,7 +73,7 @@ def _answer(line: ClusterLine | None, why: str | None, found: FoundJobs) -> Clus
     for job in found.jobs:
         pending = job.status.pending
         if pending is not None or job.state == "Queued":
-            reason = pending.reason if pending is not None else NONE_WAITS
+            reason = pending.reason if pending is not None else job.reason or NONE_WAITS
             waiting.setdefault(reason, []).append((job.spec.gpus or 0, waits_since(job)))
     lines = [
         WaitLine(

@@ -2,11 +2,13 @@
 
 from datetime import datetime
 
+from closeknit.api.names import NOT_SEEN
 from closeknit.cli.answers.status_answer import ClusterLine, ClusterStatus, JobCounts
-from closeknit.cli.jobs.since import ago
+from closeknit.cli.jobs.since import ago, is_past
 from closeknit.cli.output.page import Ink, Inked, Page
 
 _DOMAINS_SHOWN = 8  # the rest with -o wide
+_UNSEEN_S = 60  # so long an operator that starts, or is another one, may take to look at a job
 
 
 def draw(told: ClusterStatus, page: Page, now: datetime, *, is_wide: bool) -> None:
@@ -21,6 +23,16 @@ def draw(told: ClusterStatus, page: Page, now: datetime, *, is_wide: bool) -> No
         page.gap()
         where = "all namespaces" if told.namespace is None else f"namespace {told.namespace}"
         _draw_jobs(f"jobs of {where}", told.jobs, page, now)
+    is_live = told.cluster is None or told.cluster.told is not None
+    unseen = next((each for each in told.jobs.waiting if each.reason == NOT_SEEN), None)
+    if is_live and unseen is not None and is_past(unseen.since, now, _UNSEEN_S):
+        page.gap()
+        head = f"the operator has not looked at {_count(unseen.jobs, 'job')} for {ago(unseen.since, now)}"
+        page.say(
+            Inked(head, Ink.BAD),
+            ": it does not run, or cannot read, and what it has told of the cluster is old. Have an administrator look "
+            "at it: kubectl get pods -A -l app.kubernetes.io/component=operator",
+        )
     if is_wide:
         page.gap()
         theirs = told.cluster.operator_version if told.cluster is not None else None

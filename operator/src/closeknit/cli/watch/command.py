@@ -1,6 +1,7 @@
 """`closeknit watch`: on a terminal a page that is drawn again, for a program a line for each change."""
 
 import asyncio
+import shutil
 import sys
 from collections.abc import Callable
 from datetime import datetime
@@ -18,6 +19,7 @@ from closeknit.cli.input.not_there import NotThere
 from closeknit.cli.jobs.found_jobs import FoundJob, asked_job
 from closeknit.cli.live.way import NOT_INSTALLED, reached
 from closeknit.cli.output.page import Ink, Inked, Page, Paper, paper
+from closeknit.cli.watch.screen_rows import fitting
 from closeknit.cli.watch.timeline import first_step, timeline
 from closeknit.kube.errors import Transient, Unauthorized
 
@@ -62,8 +64,8 @@ class _Screen:
         self._paper = on
         self._form = form
         self._clock = clock
-        self._lines = 0
-        """That were drawn last, and are drawn over."""
+        self._rows = 0
+        """Of the terminal that were drawn last, and are drawn over."""
         self._told: object = None
 
     def show(self, found: FoundJob) -> None:
@@ -84,7 +86,7 @@ class _Screen:
         if words != self._told:
             self._told = words
             print(f"closeknit: {words}", file=sys.stderr)
-            self._lines = 0
+            self._rows = 0
 
     def _draw(self, found: FoundJob, answer: Explanation) -> None:
         now = self._clock()
@@ -95,10 +97,10 @@ class _Screen:
             page.say(Inked(f"{phase}: ", Ink.STRONG), words)
         if (length := first_step(found.job)) is not None:
             page.say(Inked("first step: ", Ink.STRONG), f"after {length}")
-        back = f"\x1b[{self._lines}A\x1b[J" if self._lines else ""
-        sys.stdout.write(back + "".join(f"{line}\n" for line in page.lines))
+        back = f"\x1b[{self._rows}A\x1b[J" if self._rows else ""
+        lines, self._rows = fitting(page.lines, *shutil.get_terminal_size())
+        sys.stdout.write(back + "".join(f"{line}\n" for line in lines))
         sys.stdout.flush()
-        self._lines = len(page.lines)
 
     def _tell(self, found: FoundJob, answer: Explanation) -> None:
         now = self._clock()
