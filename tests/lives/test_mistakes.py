@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import EndReason
+from closeknit.api.reasons import EndReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.holders import holding
 from closeknit.controller.watched_cluster import WatchedCluster

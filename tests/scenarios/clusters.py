@@ -10,16 +10,17 @@ from typing import Any
 import yaml
 
 from closeknit.api.clustertopology import ClusterTopologySpec, Fabric
-from closeknit.api.names import HOST_LEVEL, ExclusionReason, GpuReason, JobKey
+from closeknit.api.names import HOST_LEVEL, JobKey
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import ExclusionReason, GpuReason
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.network.census import Census
 from closeknit.cluster.network.levels import Place
 from closeknit.cluster.node.node import Exclusion, Holder, HolderKind, MigView, NodeView, PluginOffer, RdmaOffer
-from closeknit.cluster.objects.fault import Fault, FaultKind, Taint
 from closeknit.cluster.objects.pod_requests import amounts
+from closeknit.cluster.objects.taints_and_faults import Fault, FaultKind, Taint
 from closeknit.cluster.persistent.table import EMPTY
 from closeknit.cluster.store.kinds import from_document
 from closeknit.machine.graph import Machine, machine

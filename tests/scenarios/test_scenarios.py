@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from closeknit.api.names import PendingReason
+from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import State, TrainingJobStatus
 from closeknit.cluster.objects.node_objects import UNSCHEDULABLE_TAINT
 from closeknit.cluster.objects.quota import Quota

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import JobKey, PendingReason
+from closeknit.api.names import JobKey
+from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import State
 from closeknit.cluster.objects.silence import Quiet
 from scenarios.manifests import priority_class, training_job

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import JobKey, PendingReason
+from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import State
 from scenarios.manifests import pod, resource_claim, training_job, worker
 from scenarios.stories import conditions, ended, two_dra_nodes, two_plugin_nodes

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import PendingReason
+from closeknit.api.reasons import PendingReason
 from closeknit.cluster.objects.quota import Quota
 from scenarios.manifests import node, node_topology, pod, resource_claim, training_job, worker
 from scenarios.stories import disruption, two_plugin_nodes, unschedulable

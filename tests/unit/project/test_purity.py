@@ -97,7 +97,7 @@ def test_a_pure_package_asks_nobody(package: str) -> None:
 def test_a_mistake_of_ours_is_caught_by_one_guard(package: str) -> None:
     caught = {path: caught_blindly(path.read_text()) for path in modules(package)}
     assert [path.name for path, lines in caught.items() if lines] == (
-        ["mistake.py"] if package == "closeknit.lifecycle" else []
+        ["own_mistake.py"] if package == "closeknit.lifecycle" else []
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import PendingReason
+from closeknit.api.reasons import PendingReason
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.store.kinds import from_document
 from closeknit.lifecycle.verdict import Book, Wait, WaitCause

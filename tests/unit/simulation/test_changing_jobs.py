@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import EndReason
+from closeknit.api.reasons import EndReason
 from closeknit.api.trainingjob import Defragment, Elastic, TrainingJobSpec
 from closeknit.cluster.objects.node_objects import PriorityClass
 from closeknit.cluster.store.kinds import change

@@ -1,6 +1,6 @@
 """The operator's decision as the queue of a replay."""
 
-from closeknit.api.names import PendingReason
+from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.objects.node_objects import PriorityClass
 from closeknit.cluster.store.kinds import change, from_document

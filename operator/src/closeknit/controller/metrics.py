@@ -8,8 +8,8 @@ from importlib.metadata import version
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.process_collector import ProcessCollector
 
-from closeknit.api.names import ConditionReason, ConditionType, EndReason, ExclusionReason, PendingReason
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import ConditionReason, ConditionType, EndReason, ExclusionReason, PendingReason
 from closeknit.api.text.quantity import duration_s
 from closeknit.api.trainingjob_status import EndedAttempt, Phases, State, TrainingJobStatus
 from closeknit.cluster.booking.job import InvalidJob

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from closeknit.api.names import INDEX_LABEL, EventAction, EventReason, JobKey, PendingReason
+from closeknit.api.names import INDEX_LABEL, JobKey
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import EventAction, EventReason, PendingReason
 from closeknit.api.text.opaque import short
 from closeknit.api.trainingjob_status import MAX_WARNINGS, EnvironmentStatus, PlacementStatus, TrainingJobStatus
 from closeknit.cluster.booking.booking import (

@@ -7,7 +7,8 @@ ranks there are, and how many of them are before its own, is told to each Pod wh
 
 from dataclasses import replace
 
-from closeknit.api.names import EndReason, EventAction, JobKey, service_name
+from closeknit.api.names import JobKey, service_name
+from closeknit.api.reasons import EndReason, EventAction
 from closeknit.cluster.booking.booking import assignments, names
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.remains import remains

@@ -4,8 +4,9 @@ from dataclasses import replace
 from datetime import datetime
 from math import inf
 
-from closeknit.api.names import TRAINING_JOB, EndReason, EventAction, EventReason, PendingReason, service_name
+from closeknit.api.names import TRAINING_JOB, service_name
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import EndReason, EventAction, EventReason, PendingReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.booking.booking import Booking, BookingShare, booking
 from closeknit.cluster.cluster import Cluster

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import inf
 
-from closeknit.api.names import ConditionReason, ConditionType, EventAction, EventReason
+from closeknit.api.reasons import ConditionReason, ConditionType, EventAction, EventReason
 from closeknit.api.text.nccl_version import NcclVersion
 from closeknit.api.trainingjob_status import EnvironmentStatus, TrainingJobStatus
 from closeknit.cluster.cluster import Cluster

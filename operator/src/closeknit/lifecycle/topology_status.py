@@ -10,16 +10,10 @@ from typing import NamedTuple
 
 from closeknit.api.cluster_summary import ClusterSummary
 from closeknit.api.clustertopology import RESERVED_LEVELS, ClusterTopologyStatus, Level, LevelStatus
-from closeknit.api.names import (
-    DEFAULT_CLUSTER_TOPOLOGY,
-    EventAction,
-    EventReason,
-    ExclusionReason,
-    TopologyConditionType,
-    TopologyReason,
-)
+from closeknit.api.names import DEFAULT_CLUSTER_TOPOLOGY
 from closeknit.api.nodetopology_status import LemonStatus, RunEnd
 from closeknit.api.objects import ClusterTopology
+from closeknit.api.reasons import EventAction, EventReason, ExclusionReason, TopologyConditionType, TopologyReason
 from closeknit.cluster.booking.booking import names
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.node import NodeView
@@ -28,7 +22,7 @@ from closeknit.lifecycle.overview.summary import news_of
 from closeknit.lifecycle.restart.lemons import record_of
 from closeknit.lifecycle.status.conditions import Observation, observed
 from closeknit.lifecycle.writes.plan import Notice
-from closeknit.placement.refusals.reasons import SET_UP
+from closeknit.placement.refusals.demand_words import SET_UP
 from closeknit.placement.values.sentences import count, listed
 
 MOST_TOLD = 16  # objects; one counts, and only administrators make more of them

@@ -4,12 +4,12 @@ are otherwise left alone."""
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from closeknit.api.names import EventAction, PendingReason
+from closeknit.api.reasons import EventAction, PendingReason
 from closeknit.api.text.printable import printable
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.booking.job import InvalidJob
 from closeknit.lifecycle.attempt.subject import empty, notice
-from closeknit.lifecycle.mistake import guarded
+from closeknit.lifecycle.own_mistake import guarded
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.status.stored_job import StoredJob, is_finished
 from closeknit.lifecycle.transitions import waits

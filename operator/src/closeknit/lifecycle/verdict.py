@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from closeknit.api.names import JobKey, PendingReason
+from closeknit.api.names import JobKey
+from closeknit.api.reasons import PendingReason
 from closeknit.cluster.booking.booking import AwaitedAttempt, Booking, BookingShare
 from closeknit.placement.values.placement import Placement
 

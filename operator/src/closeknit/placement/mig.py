@@ -7,11 +7,11 @@ equals the first by name, index and uuid. A rank alone exchanges nothing: levels
 from collections import Counter
 from collections.abc import Sequence
 
-from closeknit.api.names import ExclusionReason, PendingReason
+from closeknit.api.reasons import ExclusionReason, PendingReason
 from closeknit.api.trainingjob import BindingPolicy
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.node import HolderKind, MigView, NodeView
-from closeknit.cluster.objects.fault import Fault, FaultKind
+from closeknit.cluster.objects.taints_and_faults import Fault, FaultKind
 from closeknit.placement.candidates.excluded import AVOIDED, NAMED, ranked, unhealthy, unselected
 from closeknit.placement.candidates.node_filter import selected, untolerated
 from closeknit.placement.candidates.resource_fit import fits, lacking, shortage

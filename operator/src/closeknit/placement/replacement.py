@@ -28,7 +28,7 @@ from closeknit.placement.gang.prediction import Prediction, level_cap, level_flo
 from closeknit.placement.gang.share_sizes import ShareSize
 from closeknit.placement.gang.share_values import ShareValues
 from closeknit.placement.gpusets.gpu_sets import GpuSets
-from closeknit.placement.gpusets.merit import Measure, Value
+from closeknit.placement.gpusets.set_value import Measure, Value
 from closeknit.placement.place import NicNames, share_of
 from closeknit.placement.refusals.ideal import ideal_gb_s
 from closeknit.placement.spread.cost import Scale

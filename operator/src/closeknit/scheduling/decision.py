@@ -7,15 +7,15 @@ from datetime import datetime, timedelta
 from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.follow import follow
-from closeknit.lifecycle.mistake import OwnMistake, guarded
+from closeknit.lifecycle.own_mistake import OwnMistake, guarded
 from closeknit.lifecycle.unreadable import erred, refuse_invalid
 from closeknit.lifecycle.writes.answers import NOTHING
 from closeknit.lifecycle.writes.plan import Plan, Telling
 from closeknit.lifecycle.writes.unkept import without_unkept
 from closeknit.placement.gang.cache import Tables
+from closeknit.scheduling.memo.follow_inputs import FollowInputs, unchanged
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.telling import ToldWords, WantedWords, allot
-from closeknit.scheduling.memo.unchanged import Unchanged, unchanged
 from closeknit.scheduling.queue.entries import QueueEntry, Schedule
 from closeknit.scheduling.schedule import schedule
 
@@ -28,7 +28,7 @@ class Decision:
     plans: tuple[Plan, ...]
     """Of the jobs with something to write or to wait for, in queue order; then of those with new messages, as many as
     may be."""
-    followed: Mapping[QueueEntry, Unchanged]
+    followed: Mapping[QueueEntry, FollowInputs]
     """Those with nothing to write now."""
     told: tuple[ToldWords, ...]
     """New messages of jobs within the last minute, now included."""
@@ -42,7 +42,7 @@ def decide(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> D
     verdicts = schedule(cluster, tables, memory, now)
     before = memory.schedule.cluster if memory.schedule is not None else None
     plans: list[Plan] = []
-    known: dict[QueueEntry, Unchanged] = {}
+    known: dict[QueueEntry, FollowInputs] = {}
     moments = [] if verdicts.wake_at is None else [verdicts.wake_at]
     are_same = (
         before is not None
@@ -53,7 +53,7 @@ def decide(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> D
     )
     # What a gang lacks rests on what joins the nodes, too, and that hardly ever changes.
     stands = before is None or cluster.joins_like(before)
-    last_of = (memory.followed if stands else dict[QueueEntry, Unchanged]()).get
+    last_of = (memory.followed if stands else dict[QueueEntry, FollowInputs]()).get
     wanted: list[WantedWords] = []
     for entry in verdicts.entries:
         last = last_of(entry)

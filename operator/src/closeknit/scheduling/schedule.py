@@ -5,7 +5,7 @@ from datetime import datetime
 
 from closeknit.api.names import JobKey
 from closeknit.cluster.cluster import Cluster
-from closeknit.lifecycle.mistake import OwnMistake, guarded
+from closeknit.lifecycle.own_mistake import OwnMistake, guarded
 from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.elastic.growth import Growth
@@ -14,12 +14,12 @@ from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.question_budget import QuestionBudget
 from closeknit.scheduling.memo.questions import Questions
 from closeknit.scheduling.memo.refusal_words import AGAIN, renewed
-from closeknit.scheduling.memo.reserving import Reserving
 from closeknit.scheduling.memo.standing import Standing, in_order, noted
 from closeknit.scheduling.memo.template_memory import template_memory
+from closeknit.scheduling.memo.walk_reservation import WalkReservation
 from closeknit.scheduling.moving.on_restart import moved
 from closeknit.scheduling.moving.planned import or_by_moves
-from closeknit.scheduling.policy.backlog import Crowd
+from closeknit.scheduling.policy.contenders import Crowd
 from closeknit.scheduling.policy.gates import gated, put_aside, readable
 from closeknit.scheduling.policy.hold import held
 from closeknit.scheduling.policy.last_nodes import LastNodes
@@ -70,7 +70,7 @@ def schedule(
     crowd, probation = Crowd(cluster), Probation(cluster, memory, now)
     queue = in_order(cluster, last, memory)
     preemptions = Preemptions(queue, last, now, are_bounded=memory.is_rationed)
-    reserving = Reserving(last, tables, now, probation.may_be_refused)
+    reserving = WalkReservation(last, tables, now, probation.may_be_refused)
     templates = template_memory(cluster, last)
     movers = Movers(cluster, memory.answers, memory.busy, now, known=last.movable)
     walk = Walk(

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from closeknit.api.names import EndReason
+from closeknit.api.reasons import EndReason
 from closeknit.lifecycle.verdict import Refusal
 from closeknit.placement.fragmentation import Fragmentation, fragmentation
 from closeknit.simulation.fractional import Sharing

@@ -16,13 +16,11 @@ from closeknit.api.names import (
     POD_COUNT,
     ROLE_LABEL,
     TRAINING_JOB,
-    ConditionReason,
-    ConditionType,
-    EndReason,
     Role,
     child_name,
 )
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import ConditionReason, ConditionType, EndReason
 from closeknit.api.trainingjob import Defragment, TrainingJobSpec
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.booking.booking import decoded

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from closeknit.api.names import POD_COUNT, ConditionReason, ConditionType, EndReason, JobKey
+from closeknit.api.names import POD_COUNT, JobKey
 from closeknit.api.objects import ObjectMeta, TrainingJob
+from closeknit.api.reasons import ConditionReason, ConditionType, EndReason
 from closeknit.api.trainingjob import Defragment
 from closeknit.api.trainingjob_status import Pending, TrainingJobStatus
 from closeknit.cluster.booking.booking import AwaitedAttempt

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from closeknit.api.names import ConditionType
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import ConditionType
 from closeknit.api.text.quantity import duration_s
 from closeknit.api.trainingjob_status import EndedAttempt, Phases, State
 from closeknit.cluster.booking.job import InvalidJob

@@ -14,9 +14,9 @@ from closeknit.api.trainingjob_status import State
 from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.node import NodeView
-from closeknit.lifecycle.mistake import OwnMistake, guarded
 from closeknit.lifecycle.overview.counts import jobs_of
 from closeknit.lifecycle.overview.summary import news_of, summary
+from closeknit.lifecycle.own_mistake import OwnMistake, guarded
 from closeknit.machine.graph import Machine
 from closeknit.placement.fragmentation import Fragmentation
 from closeknit.scheduling.queue.entries import queue_place

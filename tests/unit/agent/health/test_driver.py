@@ -8,8 +8,8 @@ from closeknit.agent.discovery.simulated.simulation import readings_of
 from closeknit.agent.discovery.topology import discover
 from closeknit.agent.nvml.nvml_session import NvmlSession
 from closeknit.agent.sources.simulated import load_profile
-from closeknit.api.names import ReadyReason
 from closeknit.api.nodetopology import Method
+from closeknit.api.reasons import ReadyReason
 from harness.nvml_library import NvmlLibrary
 
 MACHINE = readings_of(load_profile("hgx-a100-4"), "node-1")

@@ -11,9 +11,9 @@ from closeknit.agent.discovery.readings.readings import FabricReading, GpuReadin
 from closeknit.agent.discovery.simulated.simulation import readings_of
 from closeknit.agent.discovery.topology import discover
 from closeknit.agent.sources.simulated import load_profile
-from closeknit.api.names import GpuReason
 from closeknit.api.nodetopology import Method
 from closeknit.api.nodetopology_status import Health
+from closeknit.api.reasons import GpuReason
 
 replace = msgspec.structs.replace
 MACHINE = readings_of(load_profile("hgx-h200"), "node-1")

@@ -19,9 +19,9 @@ from closeknit.agent.discovery.simulated.simulation import readings_of
 from closeknit.agent.discovery.topology import discover
 from closeknit.agent.sources.recorded import RecordedSource
 from closeknit.agent.sources.simulated import load_profile
-from closeknit.api.names import MachineConditionType
 from closeknit.api.nodetopology import Confidence, Method, Support
 from closeknit.api.nodetopology_status import Health, NodeTopologyStatus
+from closeknit.api.reasons import MachineConditionType
 from closeknit.machine.labels import node_labels
 from closeknit.machine.product import product
 

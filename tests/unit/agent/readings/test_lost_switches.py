@@ -11,9 +11,9 @@ from closeknit.agent.discovery.simulated.profile import Faults
 from closeknit.agent.discovery.simulated.simulation import readings_of
 from closeknit.agent.discovery.topology import Discovery, discover
 from closeknit.agent.sources.simulated import load_profile
-from closeknit.api.names import MachineConditionType
 from closeknit.api.nodetopology import Method
 from closeknit.api.nodetopology_status import NodeTopologyStatus
+from closeknit.api.reasons import MachineConditionType
 from closeknit.machine.labels import node_labels
 
 replace = msgspec.structs.replace

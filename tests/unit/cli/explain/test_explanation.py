@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from closeknit.api.names import NOT_SEEN, ConditionReason, EndReason, PendingReason
+from closeknit.api.names import NOT_SEEN
+from closeknit.api.reasons import ConditionReason, EndReason, PendingReason
 from closeknit.api.trainingjob_status import State
 from closeknit.cli.explain.explain_page import draw
 from closeknit.cli.explain.explanation import explanation

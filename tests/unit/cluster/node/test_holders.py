@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from closeknit.cluster.node.node import PluginOffer
-from closeknit.cluster.objects.fault import Fault, FaultKind
+from closeknit.cluster.objects.taints_and_faults import Fault, FaultKind
 from scenarios.manifests import (
     Manifest,
     allocation,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from closeknit.cluster.node.node import PluginOffer, RdmaOffer
-from closeknit.cluster.objects.fault import Taint
+from closeknit.cluster.objects.taints_and_faults import Taint
 from scenarios.manifests import (
     Manifest,
     booked,

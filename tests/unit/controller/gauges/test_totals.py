@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import ExclusionReason
+from closeknit.api.reasons import ExclusionReason
 from closeknit.api.trainingjob_status import State
 from closeknit.controller.gauges.totals import GPU_STATES, totals
 from closeknit.controller.metrics import Metrics

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import JobKey, PendingReason
+from closeknit.api.names import JobKey
+from closeknit.api.reasons import PendingReason
 from closeknit.cluster.store.kinds import Stream
 from closeknit.controller.in_flight import versions
 from closeknit.controller.metrics import Metrics

@@ -11,7 +11,7 @@ from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER, Role
 from closeknit.api.nodetopology import Transport
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Binding
-from closeknit.cluster.booking.in_place_restarts import may_have_sidecar, worker_needs
+from closeknit.cluster.booking.gang_sidecar import may_have_sidecar, worker_needs
 from closeknit.cluster.objects.pod_requests import needs
 from closeknit.cluster.pods.gang_runs import tellers
 from closeknit.launch.gang import Gang

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import ConditionType
+from closeknit.api.reasons import ConditionType
 from closeknit.api.trainingjob_status import State
 from closeknit.lifecycle.status.conditions import found, timestamp
 from closeknit.lifecycle.status.degraded import FIXED

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import EndReason
+from closeknit.api.reasons import EndReason
 from closeknit.api.trainingjob import Restart
 from closeknit.api.trainingjob_status import EndedAttempt, Exit, TrainingJobStatus
 from closeknit.cluster.pods.symptoms import Symptom

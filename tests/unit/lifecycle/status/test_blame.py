@@ -1,6 +1,6 @@
 """The table of blame is closed, and its page says what it says."""
 
-from closeknit.api.names import EndReason
+from closeknit.api.reasons import EndReason
 from closeknit.cluster.pods.symptoms import Symptom
 from closeknit.lifecycle.status.blame import TABLE, Blame, Follows
 from scenarios.blame import PAGE, page

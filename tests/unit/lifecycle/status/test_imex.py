@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import GPU_RESOURCE, IMEX_CHANNELS, ConditionType
+from closeknit.api.names import GPU_RESOURCE, IMEX_CHANNELS
+from closeknit.api.reasons import ConditionType
 from closeknit.lifecycle.status.conditions import found
 from closeknit.lifecycle.status.degraded import FIXED
 from scenarios.manifests import Manifest, cluster_topology, device_class, training_job

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from closeknit.api.names import EndReason
+from closeknit.api.reasons import EndReason
 from closeknit.api.trainingjob_status import EndedAttempt, TrainingJobStatus, UnfitNode
 from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.lifecycle.status.pauses import over_at, restart_at

@@ -1,6 +1,6 @@
 """The table of pending reasons is closed."""
 
-from closeknit.api.names import PendingReason
+from closeknit.api.reasons import PendingReason
 from closeknit.lifecycle.status.pending import PENDING, Trait, traits
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import PendingReason
+from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import PlacementStatus, State
 from closeknit.cluster.objects.silence import Quiet
 from closeknit.lifecycle.writes.results import Denial, DenialKind

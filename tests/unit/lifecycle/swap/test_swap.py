@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import PendingReason
+from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import State
 from closeknit.cluster.objects.silence import Quiet
 from scenarios.manifests import cluster_topology, training_job

@@ -2,7 +2,7 @@
 
 import pytest
 
-from closeknit.api.names import PendingReason
+from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import State
 from closeknit.cluster.objects.quota import Quota
 from closeknit.cluster.objects.silence import Quiet

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import JobKey, PendingReason
+from closeknit.api.names import JobKey
+from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import State
 from closeknit.cluster.pods.symptoms import FENCE
 from closeknit.lifecycle.writes.answers import Answers, Refusing, Rejection

@@ -2,7 +2,7 @@
 
 import pytest
 
-from closeknit.api.names import ConditionType
+from closeknit.api.reasons import ConditionType
 from closeknit.lifecycle.status.conditions import found
 from closeknit.lifecycle.writes.results import Denial, DenialKind
 from scenarios.stories import two_plugin_nodes

@@ -9,7 +9,7 @@ from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gang.layout import Draft, Layout, Merit, Sketch, best_of_drafts
 from closeknit.placement.gang.prediction import Prediction
 from closeknit.placement.gang.queries import Counted
-from closeknit.placement.gpusets.merit import Value
+from closeknit.placement.gpusets.set_value import Value
 from closeknit.placement.place import place
 from closeknit.placement.spread.cheapest import Filling, Spread
 from closeknit.placement.spread.cost import PackedCost

@@ -7,8 +7,8 @@ from itertools import combinations
 
 import pytest
 
-from closeknit.api.names import ExclusionReason
 from closeknit.api.nodetopology import Transport
+from closeknit.api.reasons import ExclusionReason
 from closeknit.cluster.booking.booking import BookingShare
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.node import Exclusion, Holder, HolderKind, NodeView

@@ -11,8 +11,8 @@ from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gpusets import search_cost
 from closeknit.placement.gpusets.best_first import ASKED_NODES, BestFirstSets
 from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
-from closeknit.placement.gpusets.merit import ANY, Measure, SetCriteria, Value, reaches
 from closeknit.placement.gpusets.set_facts import SetFacts
+from closeknit.placement.gpusets.set_value import ANY, Measure, SetCriteria, Value, reaches
 from closeknit.placement.place import place
 from closeknit.placement.values.placement import Placement
 from harness.called import calls_of

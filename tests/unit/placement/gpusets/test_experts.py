@@ -9,7 +9,7 @@ from closeknit.machine.islands import joined
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gpusets.experts import NO_EXPERTS, Experts, experts_on_nodes
 from closeknit.placement.gpusets.masks import mask_of, positions_of
-from closeknit.placement.gpusets.merit import ANY, SetCriteria
+from closeknit.placement.gpusets.set_value import ANY, SetCriteria
 from closeknit.placement.place import place
 from closeknit.placement.values.placement import Placement
 from scenarios.clusters import cluster_of, graph, node, wanted

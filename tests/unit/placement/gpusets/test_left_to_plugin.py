@@ -3,8 +3,8 @@
 from closeknit.placement.allreduce.rings import rings
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
-from closeknit.placement.gpusets.merit import SetCriteria
 from closeknit.placement.gpusets.set_facts import SetFacts
+from closeknit.placement.gpusets.set_value import SetCriteria
 from closeknit.placement.place import place
 from closeknit.placement.values.placement import Placement
 from scenarios.clusters import cluster_of, graph, node, wanted

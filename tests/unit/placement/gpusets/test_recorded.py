@@ -19,8 +19,8 @@ from closeknit.placement.allreduce.rings import rings
 from closeknit.placement.gang.prediction import predict
 from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
 from closeknit.placement.gpusets.masks import mask_of
-from closeknit.placement.gpusets.merit import ANY, Measure, SetCriteria
 from closeknit.placement.gpusets.set_facts import SetFacts
+from closeknit.placement.gpusets.set_value import ANY, Measure, SetCriteria
 from scenarios.machines import dgx1v, hgx_a100, hgx_h200
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"

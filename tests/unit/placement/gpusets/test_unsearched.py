@@ -10,8 +10,8 @@ from closeknit.machine.islands import islands
 from closeknit.placement.allreduce.rings import rings
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gpusets.masks import mask_of, positions_of
-from closeknit.placement.gpusets.merit import ANY, Measure, SetCriteria
 from closeknit.placement.gpusets.set_facts import SetFacts
+from closeknit.placement.gpusets.set_value import ANY, Measure, SetCriteria
 from closeknit.placement.gpusets.unsearched import UnsearchedSets
 from closeknit.placement.place import place
 from closeknit.placement.values.placement import Placement

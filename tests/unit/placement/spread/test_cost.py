@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeknit.placement.gpusets.merit import SetChoice, rank
+from closeknit.placement.gpusets.set_value import SetChoice, rank
 from closeknit.placement.spread.cost import PER_GB_S, WIDTH, Cost, Scale
 
 LEVELS = 3

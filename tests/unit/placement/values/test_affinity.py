@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from closeknit.api.affinity import REQUIRED
 from closeknit.api.names import JobKey
 from closeknit.api.trainingjob import TrainingJobSpec
-from closeknit.cluster.objects.fault import Taint
+from closeknit.cluster.objects.taints_and_faults import Taint
 from closeknit.placement.candidates.node_filter import admits
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import can_place, place

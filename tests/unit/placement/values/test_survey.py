@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import NVLINK_DOMAIN_LEVEL, PendingReason
+from closeknit.api.names import NVLINK_DOMAIN_LEVEL
 from closeknit.api.nodetopology import NodeTopologySpec
+from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.node.node import NodeView, PluginOffer
-from closeknit.cluster.objects.fault import Fault, FaultKind, Taint
+from closeknit.cluster.objects.taints_and_faults import Fault, FaultKind, Taint
 from closeknit.machine.graph import machine
 from closeknit.placement.candidates.excluded import unhealthy
 from closeknit.placement.candidates.node_filter import admits

@@ -5,8 +5,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from closeknit.api.names import EventAction, JobKey, PendingReason
+from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import EventAction, PendingReason
 from closeknit.cluster.job_volumes import NO_VOLUMES
 from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import Answers

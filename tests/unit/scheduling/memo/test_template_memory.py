@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import JobKey, PendingReason
+from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import PendingReason
 from closeknit.cluster.booking.job import without_templates
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.store.kinds import ObjectChange, Stream, change, from_document

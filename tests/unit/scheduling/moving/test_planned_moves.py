@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import EventReason, PendingReason
+from closeknit.api.reasons import EventReason, PendingReason
 from closeknit.api.trainingjob_status import State
 from closeknit.lifecycle.writes.plan import Plan
 from scenarios.manifests import priority_class, training_job

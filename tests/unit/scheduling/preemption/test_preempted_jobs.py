@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import PendingReason
+from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import State
 from closeknit.cluster.objects.quota import Quota
 from closeknit.lifecycle.writes.plan import Plan

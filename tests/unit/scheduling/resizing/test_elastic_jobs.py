@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import IMEX_CHANNELS, PendingReason
+from closeknit.api.names import IMEX_CHANNELS
+from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import PlacementStatus, State
 from closeknit.cluster.objects.quota import Quota
 from closeknit.cluster.objects.silence import Quiet

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import EventReason
+from closeknit.api.reasons import EventReason
 from closeknit.api.trainingjob_status import State
 from closeknit.cluster.objects.quota import Quota
 from scenarios.manifests import cluster_topology

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import PendingReason
+from closeknit.api.reasons import PendingReason
 from scenarios.story import Story
 from unit.lifecycle.kueue.test_queues import admit, kueue_story, queued_job
 from unit.scheduling.resizing.test_elastic_jobs import (

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from closeknit.agent.discovery.health.machine_health import MachineFinding
 from closeknit.agent.discovery.topology import Discovery
 from closeknit.agent.discovery.usage import traffic_paths
-from closeknit.api.names import MachineConditionType, NodeLabel, ReadyReason
+from closeknit.api.names import NodeLabel
 from closeknit.api.nodetopology import NodeTopologySpec
 from closeknit.api.nodetopology_status import Allocation, NodeTopologyStatus, TrafficPath
+from closeknit.api.reasons import MachineConditionType, ReadyReason
 from closeknit.api.wire import Condition
 from closeknit.machine.checks import InvalidTopology
 from closeknit.machine.labels import node_labels

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from closeknit.api.names import JobKey, PendingReason
+from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import Pending, PlacementStatus, TrainingJobStatus
 from closeknit.cli.plan.after_a_wait import after_a_wait
 from closeknit.cli.plan.supposed import NOTHING, Supposed
@@ -40,7 +41,7 @@ from closeknit.placement.values.request import Request, request
 from closeknit.placement.values.sentences import count
 from closeknit.scheduling.decision import decide
 from closeknit.scheduling.memo.memory import Memory
-from closeknit.scheduling.policy.backlog import backlog, contender
+from closeknit.scheduling.policy.contenders import backlog, contender
 from closeknit.scheduling.policy.patience import patient
 from closeknit.scheduling.queue.entries import Schedule
 

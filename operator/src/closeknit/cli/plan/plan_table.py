@@ -7,7 +7,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from closeknit.api.names import ConditionReason, PendingReason
+from closeknit.api.reasons import ConditionReason, PendingReason
 from closeknit.api.text.printable import printable
 from closeknit.api.trainingjob_status import PlacementStatus
 from closeknit.cli.plan.decided import Placed, PlanRefused

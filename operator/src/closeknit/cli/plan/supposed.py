@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from immutables import Map
 
-from closeknit.api.names import ExclusionReason
+from closeknit.api.reasons import ExclusionReason
 from closeknit.api.text.printable import printable
 from closeknit.cli.input.not_there import NotThere
 from closeknit.cluster.cluster import Cluster

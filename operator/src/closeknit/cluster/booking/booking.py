@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import NamedTuple
 
-from closeknit.api.names import ChildName, ConditionType, JobKey, Role
+from closeknit.api.names import ChildName, JobKey, Role
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import ConditionType
 from closeknit.api.trainingjob_status import (
     Actual,
     AwaitedJob,

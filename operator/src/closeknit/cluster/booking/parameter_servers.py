@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from closeknit.api.trainingjob import TrainingJobSpec
-from closeknit.cluster.booking.in_place_restarts import server_needs, worker_needs
+from closeknit.cluster.booking.gang_sidecar import server_needs, worker_needs
 from closeknit.cluster.objects.pod_requests import Needs
 
 

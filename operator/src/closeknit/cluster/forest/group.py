@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from closeknit.api.names import ExclusionReason
+from closeknit.api.reasons import ExclusionReason
 from closeknit.cluster.node.cpu_share import cpu_share_milli
 from closeknit.cluster.node.node import NodeView, PluginOffer
-from closeknit.cluster.objects.fault import FaultKind, Taint
 from closeknit.cluster.objects.nic_exposure import NicExposure
 from closeknit.cluster.objects.pod_requests import CPU
+from closeknit.cluster.objects.taints_and_faults import FaultKind, Taint
 from closeknit.machine.graph import Machine
 
 MANY_HOLDERS = 4  # as many jobs and Pods on a node, and more, count alike: it will not be whole again soon

@@ -14,8 +14,8 @@ from closeknit.cluster.node.holders import BookedShare, Told, any_of, devices_of
 from closeknit.cluster.node.node import Holder, HolderKind, MigView
 from closeknit.cluster.node.slice_pools import SlicePools
 from closeknit.cluster.objects.agent_report import AgentReport
-from closeknit.cluster.objects.fault import Fault, FaultKind
 from closeknit.cluster.objects.node_objects import Node
+from closeknit.cluster.objects.taints_and_faults import Fault, FaultKind
 from closeknit.cluster.pods.pod import Pod
 from closeknit.machine.graph import Machine
 

@@ -5,14 +5,15 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from closeknit.api.names import FUNCTION_PREFIX, GPU_RESOURCE, ExclusionReason
+from closeknit.api.names import FUNCTION_PREFIX, GPU_RESOURCE
+from closeknit.api.reasons import ExclusionReason
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.objects.dranet import NicOffer
-from closeknit.cluster.objects.fault import Fault, FaultKind, Taint
 from closeknit.cluster.objects.kubelet import UNTOLD, KubeletPolicies
 from closeknit.cluster.objects.nic_exposure import NicExposure, nic_exposure
 from closeknit.cluster.objects.pod_requests import NO_AMOUNTS, Amounts
 from closeknit.cluster.objects.silence import Silence
+from closeknit.cluster.objects.taints_and_faults import Fault, FaultKind, Taint
 from closeknit.cluster.persistent.table import EMPTY
 from closeknit.machine.graph import Machine
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from closeknit.api.names import GPU_DRA_DRIVER
 from closeknit.cluster.objects.dra import DeviceTaintRule, ResourceSlice, tainted
-from closeknit.cluster.objects.fault import Fault, FaultKind
+from closeknit.cluster.objects.taints_and_faults import Fault, FaultKind
 
 
 @dataclass(frozen=True, slots=True)

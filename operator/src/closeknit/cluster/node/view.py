@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from closeknit.api.names import GPU_MEMORY_RESOURCE, GPU_RESOURCE, SHARED_GPU_RESOURCE, ExclusionReason
+from closeknit.api.names import GPU_MEMORY_RESOURCE, GPU_RESOURCE, SHARED_GPU_RESOURCE
+from closeknit.api.reasons import ExclusionReason
 from closeknit.cluster.network.levels import Place
 from closeknit.cluster.node.holders import BookedShare, Holding, any_of, holding, one_of
 from closeknit.cluster.node.mig_devices import MigHolders, MigOffer, mig_views
@@ -23,10 +24,10 @@ from closeknit.cluster.node.slice_pools import SlicePools
 from closeknit.cluster.objects.agent_report import AgentReport
 from closeknit.cluster.objects.dra import ResourceClaim
 from closeknit.cluster.objects.dranet import NicOffer, NicPools, nic_offer
-from closeknit.cluster.objects.fault import Fault, FaultKind
 from closeknit.cluster.objects.node_objects import Node
 from closeknit.cluster.objects.pod_requests import MOST, Amounts, is_needed
 from closeknit.cluster.objects.silence import Quiet, Silence
+from closeknit.cluster.objects.taints_and_faults import Fault, FaultKind
 from closeknit.cluster.persistent.heartbeats import STALE_AFTER
 from closeknit.cluster.persistent.table import EMPTY
 from closeknit.cluster.pods.pod import Pod

@@ -11,10 +11,11 @@ from datetime import MAXYEAR, MINYEAR, UTC, datetime
 import msgspec
 from pydantic import ValidationError
 
-from closeknit.api.names import LEMON_CLEARED_ANNOTATION, MachineConditionType
+from closeknit.api.names import LEMON_CLEARED_ANNOTATION
 from closeknit.api.nodetopology import Confidence
 from closeknit.api.nodetopology_status import LemonStatus, NodeTopologyStatus, RunEnd, TrafficPath
 from closeknit.api.objects import NodeTopology
+from closeknit.api.reasons import MachineConditionType
 from closeknit.api.text.opaque import short
 from closeknit.api.text.printable import printable
 from closeknit.api.wire import FieldError

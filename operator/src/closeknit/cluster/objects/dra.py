@@ -10,8 +10,8 @@ import msgspec
 
 from closeknit.api.names import GPU_DRA_DRIVER, NIC_DRA_DRIVER, UNHEALTHY_TAINT, JobKey, child_named
 from closeknit.cluster.objects.dranet import NicDevice, NicSlice
-from closeknit.cluster.objects.fault import Fault, FaultKind
 from closeknit.cluster.objects.meta import Metadata, Owner, WireStruct
+from closeknit.cluster.objects.taints_and_faults import Fault, FaultKind
 
 _PARTITION = re.compile(r"partition([1-9][0-9]?)")  # a node has 16 GPUs behind NVSwitches at most
 _KEEP_AWAY = frozenset({"NoSchedule", "NoExecute"})  # effects of a device's taint; Kubernetes takes others for None

@@ -7,9 +7,9 @@ import msgspec
 
 from closeknit.api.names import GPU_RESOURCE, IMEX_CHANNELS, MIG_RESOURCE_PREFIX
 from closeknit.cluster.objects.dranet import selects_nics
-from closeknit.cluster.objects.fault import Taint
 from closeknit.cluster.objects.meta import ForeignCondition, Metadata, Quantities, WireStruct
 from closeknit.cluster.objects.pod_requests import Amounts, amounts
+from closeknit.cluster.objects.taints_and_faults import Taint
 
 _OF_PLUGIN = (GPU_RESOURCE, MIG_RESOURCE_PREFIX)
 # What a kubelet with this gate declares (KEP-5532; beta and on in Kubernetes 1.36). Kubelets are never newer than their

@@ -13,7 +13,7 @@ from closeknit.api.nodetopology_status import RunEnd
 from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.api.trainingjob import BindingPolicy
 from closeknit.cluster.booking.booking import AwaitedAttempt, Booking, booking
-from closeknit.cluster.booking.in_place_restarts import worker_needs
+from closeknit.cluster.booking.gang_sidecar import worker_needs
 from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.booking.parameter_servers import needs_of_one
 from closeknit.cluster.capacity.placeholder import CapacityRefusal, FirstAsk, Placeholder

@@ -4,8 +4,8 @@ from collections import Counter as Tally
 from dataclasses import dataclass
 from datetime import datetime
 
-from closeknit.api.names import ConditionReason, ConditionType, ExclusionReason, PendingReason
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import ConditionReason, ConditionType, ExclusionReason, PendingReason
 from closeknit.api.trainingjob_status import State
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.overview.counts import OTHER, UNDECIDED, gpus_by_state, jobs_of, waits_for, waits_since

@@ -5,7 +5,8 @@ The program travels in the Pod: a ConfigMap of it would need a right of its own,
 
 from pathlib import Path
 
-from closeknit.api.names import EndReason, Role
+from closeknit.api.names import Role
+from closeknit.api.reasons import EndReason
 from closeknit.api.trainingjob import Preflight
 from closeknit.api.trainingjob_status import EndedAttempt, TrainingJobStatus
 from closeknit.launch.gang import Gang, Manifest

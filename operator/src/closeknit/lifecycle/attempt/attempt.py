@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from closeknit.api.names import ConditionType, EndReason
+from closeknit.api.reasons import ConditionType, EndReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.booking.booking import Booking, BookingShare
 from closeknit.cluster.node.mig_devices import mig_resource

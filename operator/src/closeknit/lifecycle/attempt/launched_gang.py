@@ -9,15 +9,15 @@ from closeknit.api.names import (
     GPU_RESOURCE,
     MIG_DEVICE_CLASS,
     NVLINK_DOMAIN_LEVEL,
-    EndReason,
     Role,
 )
 from closeknit.api.nodetopology import PortState, Transport
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import EndReason
 from closeknit.api.text.nccl_version import NcclVersion
 from closeknit.api.trainingjob import PodTemplate
 from closeknit.cluster.booking.booking import Booking, BookingShare, gpu_digest
-from closeknit.cluster.booking.in_place_restarts import may_have_sidecar, refused_since
+from closeknit.cluster.booking.gang_sidecar import may_have_sidecar, refused_since
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.network.levels import GPU_CLIQUE_LABEL, Place, nvlink_domain
 from closeknit.cluster.node.cpu_share import cpu_share_milli

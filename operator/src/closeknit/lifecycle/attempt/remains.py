@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from closeknit.api.names import ExclusionReason, PendingReason
+from closeknit.api.reasons import ExclusionReason, PendingReason
 from closeknit.cluster.objects.silence import Quiet
 from closeknit.cluster.pods.pod import Pod
 from closeknit.lifecycle.attempt.subject import Subject

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from closeknit.api.names import ConditionReason, ConditionType, EndReason
+from closeknit.api.reasons import ConditionReason, ConditionType, EndReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.pods.pod import Pod
 from closeknit.cluster.pods.symptoms import Symptom

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 
-from closeknit.api.names import ConditionReason, ConditionType, EndReason, EventAction, EventReason, PendingReason
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import ConditionReason, ConditionType, EndReason, EventAction, EventReason, PendingReason
 from closeknit.api.text.printable import printable
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster

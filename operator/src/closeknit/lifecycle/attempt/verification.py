@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from closeknit.api.names import ConditionReason, ConditionType
+from closeknit.api.reasons import ConditionReason, ConditionType
 from closeknit.api.trainingjob_status import Actual, Binding
 from closeknit.cluster.booking.booking import BookingShare, names
 from closeknit.cluster.cluster import Cluster

@@ -4,13 +4,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from closeknit.api.affinity import REQUIRED
-from closeknit.api.names import (
-    API_VERSION,
-    PLACEHOLDER_LABEL,
-    PLACEHOLDER_PRIORITY_CLASS,
-    TRAINING_JOB,
-    JobKey,
-)
+from closeknit.api.names import API_VERSION, PLACEHOLDER_LABEL, PLACEHOLDER_PRIORITY_CLASS, TRAINING_JOB, JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.api.toleration import GPU_TOLERATION
 from closeknit.cluster.capacity.placeholder import PlaceholderName

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from closeknit.api.names import PLACEHOLDER_PODS, PROVISIONING_CLASS_ANNOTATION, JobKey, PendingReason
+from closeknit.api.names import PLACEHOLDER_PODS, PROVISIONING_CLASS_ANNOTATION, JobKey
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import Pending
 from closeknit.cluster.booking.job import is_whole
 from closeknit.cluster.capacity.placeholder import CapacityRefusal, FirstAsk, Placeholder, PlaceholderName

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
-from closeknit.api.names import ConditionReason, ConditionType, GpuReason
 from closeknit.api.nodetopology import PortState
+from closeknit.api.reasons import ConditionReason, ConditionType, GpuReason
 from closeknit.api.trainingjob_status import Binding, BlamedDevice
 from closeknit.cluster.booking.booking import BookingShare
 from closeknit.cluster.node.node import NodeView
-from closeknit.cluster.objects.fault import FaultKind
+from closeknit.cluster.objects.taints_and_faults import FaultKind
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.avoided_nodes import Unfit
 from closeknit.lifecycle.attempt.launched_gang import uuids

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from closeknit.api.names import EndReason, EventAction, ExclusionReason, Role, service_name
+from closeknit.api.names import Role, service_name
+from closeknit.api.reasons import EndReason, EventAction, ExclusionReason
 from closeknit.api.text.quantity import duration_s
 from closeknit.api.trainingjob import MAX_RESTARTS, Restart
 from closeknit.api.trainingjob_status import Binding, BlamedDevice, Exit, UnfitNode

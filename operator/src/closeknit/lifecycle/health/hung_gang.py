@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from closeknit.api.names import ConditionReason
+from closeknit.api.reasons import ConditionReason
 from closeknit.api.trainingjob_status import BlamedDevice
 from closeknit.cluster.pods.gang_runs import HangReport, HungRank, hang_report
 from closeknit.lifecycle.attempt.attempt import Attempt

@@ -7,7 +7,7 @@ that are as fast are kept, for a restart would gain nothing; and so is what trai
 from collections.abc import Sequence
 from datetime import timedelta
 
-from closeknit.api.names import ConditionType, EndReason
+from closeknit.api.reasons import ConditionType, EndReason
 from closeknit.api.trainingjob_status import Actual, Binding
 from closeknit.cluster.booking.booking import BookingShare
 from closeknit.cluster.pods.pod import Pod

@@ -7,7 +7,8 @@ probe, or the container.
 
 from datetime import datetime
 
-from closeknit.api.names import JOB_LABEL, ConditionReason
+from closeknit.api.names import JOB_LABEL
+from closeknit.api.reasons import ConditionReason
 from closeknit.cluster.booking.booking import names
 from closeknit.cluster.pods.gang_runs import is_unready_by_sidecar
 from closeknit.cluster.pods.pod import Pod

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from closeknit.api.names import ConditionReason, EndReason
+from closeknit.api.reasons import ConditionReason, EndReason
 from closeknit.api.text.printable import printable
 from closeknit.api.trainingjob import Preflight
 from closeknit.cluster.booking.booking import BookingShare, names

@@ -6,8 +6,8 @@ An unknown fact is no detour: an agent names sockets only where it counts every 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from closeknit.api.names import ConditionReason, ConditionType
 from closeknit.api.nodetopology_status import TrafficPath
+from closeknit.api.reasons import ConditionReason, ConditionType
 from closeknit.api.trainingjob import Framework, NvlinkPolicy, TrainingJobSpec
 from closeknit.cluster.booking.booking import BookingShare, names
 from closeknit.cluster.cluster import Cluster

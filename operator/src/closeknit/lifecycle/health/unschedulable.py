@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from closeknit.api.names import EndReason, ExclusionReason
+from closeknit.api.reasons import EndReason, ExclusionReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.booking.booking import BookingShare
 from closeknit.cluster.job_volumes import Volumes

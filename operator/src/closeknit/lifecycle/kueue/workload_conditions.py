@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
-from closeknit.api.names import ConditionType
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import ConditionType
 from closeknit.api.text.printable import printable
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.kueue.workload import KueueCondition, Workload

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from closeknit.api.names import QUEUE_LABEL, PendingReason
+from closeknit.api.names import QUEUE_LABEL
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import PendingReason
 from closeknit.cluster.booking.job import is_whole
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.kueue.pod_sets import digest, pod_sets

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from closeknit.api.names import PendingReason
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import PendingReason
 from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.node import NodeView
-from closeknit.cluster.objects.fault import FaultKind
+from closeknit.cluster.objects.taints_and_faults import FaultKind
 from closeknit.lifecycle.status.pauses import later
 
 OTHER = "Other"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from closeknit.api.names import EndReason
+from closeknit.api.reasons import EndReason
 from closeknit.api.text.quantity import duration_s
 from closeknit.api.trainingjob import MAX_RESTARTS, Restart, RestartAction
 from closeknit.api.trainingjob_status import EndedAttempt, TrainingJobStatus

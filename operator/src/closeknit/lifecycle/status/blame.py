@@ -11,7 +11,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from closeknit.api.names import ConditionReason, EndReason, PendingReason
+from closeknit.api.reasons import ConditionReason, EndReason, PendingReason
 from closeknit.cluster.pods.symptoms import Symptom
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from closeknit.api.names import (
+from closeknit.api.reasons import (
     ConditionReason,
     ConditionType,
     EndReason,

@@ -6,8 +6,8 @@ ends nothing before that clock has come to it.
 
 from datetime import datetime, timedelta
 
-from closeknit.api.names import ConditionType
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import ConditionType
 from closeknit.lifecycle.status.conditions import found, moment
 
 

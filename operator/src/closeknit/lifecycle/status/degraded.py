@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from closeknit.api.names import ConditionReason
 from closeknit.api.nodetopology import PortState
+from closeknit.api.reasons import ConditionReason
 from closeknit.api.text.opaque import short
 from closeknit.api.trainingjob import MUTABLE, RdmaPolicy
 from closeknit.cluster.booking.booking import names
-from closeknit.cluster.booking.in_place_restarts import asks_for_restarts, may_have_sidecar, refused_since
+from closeknit.cluster.booking.gang_sidecar import asks_for_restarts, may_have_sidecar, refused_since
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.node import NodeView
 from closeknit.cluster.objects.node_objects import RESTARTS_IN_PLACE

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from closeknit.api.names import ConditionType, EndReason
+from closeknit.api.reasons import ConditionType, EndReason
 from closeknit.api.text.quantity import duration_s
 from closeknit.api.trainingjob_status import EndedAttempt, LostTime, Phases, TrainingJobStatus
 from closeknit.cluster.pods.pod import Pod

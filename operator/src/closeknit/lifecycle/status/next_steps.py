@@ -6,7 +6,8 @@ Every step is an imperative for the owner of the job. `{job}` stands for its nam
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from closeknit.api.names import NOT_SEEN, ConditionReason, EndReason, JobKey, PendingReason
+from closeknit.api.names import NOT_SEEN, JobKey
+from closeknit.api.reasons import ConditionReason, EndReason, PendingReason
 
 NEAREST = "NearestChange"
 

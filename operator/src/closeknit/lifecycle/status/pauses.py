@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from closeknit.api.names import EndReason
+from closeknit.api.reasons import EndReason
 from closeknit.api.trainingjob_status import EndedAttempt, TrainingJobStatus
 from closeknit.lifecycle.status.conditions import moment
 

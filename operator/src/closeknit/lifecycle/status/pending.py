@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from closeknit.api.names import PendingReason
+from closeknit.api.reasons import PendingReason
 
 
 class Trait(NamedTuple):

@@ -3,8 +3,9 @@
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from closeknit.api.names import HOST_LEVEL, ConditionType
+from closeknit.api.names import HOST_LEVEL
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import ConditionType
 from closeknit.api.text.quantity import duration_s
 from closeknit.api.trainingjob import NvlinkPolicy, TrainingJobSpec
 from closeknit.cluster.cluster import Cluster

@@ -2,8 +2,9 @@
 
 from typing import Protocol
 
-from closeknit.api.names import ConditionType, JobKey
+from closeknit.api.names import JobKey
 from closeknit.api.objects import ObjectMeta
+from closeknit.api.reasons import ConditionType
 from closeknit.api.trainingjob_status import (
     TrainingJobStatus,
 )

@@ -6,8 +6,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from closeknit.api.names import ConditionReason, ConditionType, EndReason
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import ConditionReason, ConditionType, EndReason
 from closeknit.api.trainingjob_status import (
     BlamedDevice,
     EndedAttempt,

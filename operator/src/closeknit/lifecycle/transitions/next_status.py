@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from closeknit.api.names import ConditionReason, ConditionType, EndReason
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import ConditionReason, ConditionType, EndReason
 from closeknit.api.trainingjob_status import (
     Pending,
     PlacementStatus,

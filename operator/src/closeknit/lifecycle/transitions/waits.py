@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from closeknit.api.names import ConditionReason, ConditionType, PendingReason
+from closeknit.api.reasons import ConditionReason, ConditionType, PendingReason
 from closeknit.api.trainingjob_status import (
     Pending,
     PlacementStatus,

@@ -9,15 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from closeknit.api.names import (
-    JOB_LABEL,
-    UNRESTRICTED_TEMPLATES_LABEL,
-    ConditionType,
-    EndReason,
-    EventReason,
-    PendingReason,
-    service_name,
-)
+from closeknit.api.names import JOB_LABEL, UNRESTRICTED_TEMPLATES_LABEL, service_name
+from closeknit.api.reasons import ConditionType, EndReason, EventReason, PendingReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.objects.meta import owner_of
 from closeknit.cluster.pods.symptoms import Symptom, of_denial

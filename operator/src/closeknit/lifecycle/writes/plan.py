@@ -13,7 +13,8 @@ from datetime import datetime
 from enum import Enum
 from math import inf
 
-from closeknit.api.names import EndReason, EventAction, EventReason, ExclusionReason, JobKey, PendingReason
+from closeknit.api.names import JobKey
+from closeknit.api.reasons import EndReason, EventAction, EventReason, ExclusionReason, PendingReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.writes.quota_demand import QuotaDemand

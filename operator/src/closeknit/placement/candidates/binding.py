@@ -7,7 +7,7 @@ from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.forest.group import Group
 from closeknit.placement.candidates.offer import Offer, Terms
 from closeknit.placement.gpusets.masks import mask_of, positions_of
-from closeknit.placement.gpusets.merit import SetCriteria
+from closeknit.placement.gpusets.set_value import SetCriteria
 
 
 class Seat(NamedTuple):

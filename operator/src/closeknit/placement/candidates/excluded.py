@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from closeknit.api.names import ExclusionReason
+from closeknit.api.reasons import ExclusionReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.node import Holder, HolderKind, NodeView
-from closeknit.cluster.objects.fault import Fault, FaultKind
+from closeknit.cluster.objects.taints_and_faults import Fault, FaultKind
 from closeknit.placement.candidates.areas import Areas
 from closeknit.placement.candidates.binding import UNTOLD, bindable, unbound
 from closeknit.placement.candidates.node_filter import in_reach, is_chosen, selected, untolerated

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from closeknit.api.affinity import NodeAffinity, holds
 from closeknit.api.toleration import GPU_TOLERATION
 from closeknit.cluster.node.node import NodeView
-from closeknit.cluster.objects.fault import Taint
+from closeknit.cluster.objects.taints_and_faults import Taint
 from closeknit.placement.values.request import Request, Toleration, toleration
 
 _USUAL = toleration(GPU_TOLERATION)

@@ -24,9 +24,9 @@ from closeknit.placement.gang.offer_values import OfferValues
 from closeknit.placement.gpusets.best_first import ASKED_GPUS, ASKED_NODES, FEW_STEPS, FEW_TIMES, BestFirstSets
 from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
 from closeknit.placement.gpusets.gpu_sets import GpuSets
-from closeknit.placement.gpusets.merit import SetChoice
 from closeknit.placement.gpusets.search_cost import MACHINE_STEPS, SearchCost, listing, too_dear
 from closeknit.placement.gpusets.set_facts import SetFacts
+from closeknit.placement.gpusets.set_value import SetChoice
 from closeknit.placement.gpusets.unsearched import UnsearchedSets
 from closeknit.placement.spread.cheapest import Filling
 from closeknit.placement.spread.cost import PackedCost

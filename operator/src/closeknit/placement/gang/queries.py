@@ -10,7 +10,7 @@ from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gang.offer_values import OfferValues
 from closeknit.placement.gang.share_sizes import ShareSize
 from closeknit.placement.gang.share_values import ShareValues
-from closeknit.placement.gpusets.merit import Measure, Value
+from closeknit.placement.gpusets.set_value import Measure, Value
 from closeknit.placement.spread.cheapest import EXACT_NODES, Filling
 from closeknit.placement.spread.cost import PackedCost, Scale
 from closeknit.placement.spread.leaf import Units

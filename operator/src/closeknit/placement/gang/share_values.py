@@ -15,7 +15,7 @@ from closeknit.placement.gang.cache import OfferShare, Same, Tables
 from closeknit.placement.gang.offer_values import OfferValues
 from closeknit.placement.gang.share_sizes import ShareSize
 from closeknit.placement.gpusets.experts import experts_on_nodes
-from closeknit.placement.gpusets.merit import ANY, Measure, SetCriteria, Value
+from closeknit.placement.gpusets.set_value import ANY, Measure, SetCriteria, Value
 from closeknit.placement.spread.cost import PackedCost, Scale, mb_s
 from closeknit.placement.values.request import Request
 

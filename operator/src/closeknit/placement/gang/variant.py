@@ -18,7 +18,7 @@ from closeknit.placement.gang.prediction import level_cap, level_floor, predict,
 from closeknit.placement.gang.queries import Counted, Site, SpreadQueries
 from closeknit.placement.gang.share_sizes import EqualShares, ShareSize, ShareSizes
 from closeknit.placement.gang.share_values import ShareValues
-from closeknit.placement.gpusets.merit import Measure, Value
+from closeknit.placement.gpusets.set_value import Measure, Value
 from closeknit.placement.spread.cheapest import Filling
 from closeknit.placement.spread.cost import PackedCost
 from closeknit.placement.spread.leaf import Units

@@ -22,8 +22,8 @@ from closeknit.placement.allreduce.link_bounds import Direct, LinkBounds
 from closeknit.placement.allreduce.tree_bound import MANY_GPUS
 from closeknit.placement.gpusets.experts import NO_EXPERTS, Experts
 from closeknit.placement.gpusets.masks import mask_of, positions_of
-from closeknit.placement.gpusets.merit import ANY, Measure, SetChoice, SetCriteria, Value, rank, reaches, unblocked
 from closeknit.placement.gpusets.set_facts import FactTable, SetFacts
+from closeknit.placement.gpusets.set_value import ANY, Measure, SetChoice, SetCriteria, Value, rank, reaches, unblocked
 from closeknit.placement.gpusets.unsearched import UnsearchedSets
 
 ASKED_GPUS = 16  # of a machine: so many have 65,535 sets

@@ -12,9 +12,9 @@ from closeknit.api.nodetopology import Transport
 from closeknit.placement.allreduce.bandwidth import NicAccess, Nics, SetBandwidth
 from closeknit.placement.gpusets.experts import NO_EXPERTS, Experts
 from closeknit.placement.gpusets.masks import mask_of, positions_of
-from closeknit.placement.gpusets.merit import ANY, Measure, SetChoice, SetCriteria, Value, rank, reaches, unblocked
 from closeknit.placement.gpusets.plugin_pick import MOST_GPUS
 from closeknit.placement.gpusets.set_facts import FactTable, SetFacts
+from closeknit.placement.gpusets.set_value import ANY, Measure, SetChoice, SetCriteria, Value, rank, reaches, unblocked
 
 MANY_SEARCHES = 500  # ring searches, at up to 10 ms each; 8 over 4 is 70, 16 over 2 is 120
 LEARNED_GPUS = 8  # every pool of so many is learned: 256 at most

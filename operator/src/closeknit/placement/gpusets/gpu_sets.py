@@ -8,8 +8,8 @@ from typing import Protocol
 from closeknit.api.nodetopology import Transport
 from closeknit.placement.allreduce.bandwidth import NicAccess, Nics, SetBandwidth
 from closeknit.placement.gpusets.experts import NO_EXPERTS, Experts
-from closeknit.placement.gpusets.merit import Measure, SetChoice, SetCriteria, Value
 from closeknit.placement.gpusets.set_facts import SetFacts
+from closeknit.placement.gpusets.set_value import Measure, SetChoice, SetCriteria, Value
 
 
 class GpuSets(Protocol):

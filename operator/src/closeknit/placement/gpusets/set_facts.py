@@ -30,8 +30,8 @@ from closeknit.placement.allreduce.rings import Rings
 from closeknit.placement.allreduce.tree_bound import TreeBound
 from closeknit.placement.gpusets.experts import Experts
 from closeknit.placement.gpusets.masks import mask_of, positions_of, sets_of_count, twins
-from closeknit.placement.gpusets.merit import ANY, SetChoice, SetCriteria, Value
 from closeknit.placement.gpusets.plugin_pick import Picks, scores
+from closeknit.placement.gpusets.set_value import ANY, SetChoice, SetCriteria, Value
 from closeknit.placement.values.bounded import Bounded, K, V
 
 MANY_LISTED = 1 << 20  # sets in lists, 40 MB

@@ -9,8 +9,8 @@ from closeknit.placement.allreduce.paths import UNIT
 from closeknit.placement.allreduce.rings import NO_RING
 from closeknit.placement.gpusets.experts import NO_EXPERTS, Experts
 from closeknit.placement.gpusets.masks import mask_of, positions_of
-from closeknit.placement.gpusets.merit import ANY, Measure, SetChoice, SetCriteria, Value, reaches
 from closeknit.placement.gpusets.set_facts import FactTable, SetFacts
+from closeknit.placement.gpusets.set_value import ANY, Measure, SetChoice, SetCriteria, Value, reaches
 
 
 class UnsearchedSets:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from closeknit.api.names import PendingReason
+from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob import NvlinkPolicy, RdmaPolicy
-from closeknit.placement.refusals import reasons
+from closeknit.placement.refusals import demand_words
+from closeknit.placement.refusals.demand_words import RefusalCase
 from closeknit.placement.refusals.mixed_products import mixed_products
-from closeknit.placement.refusals.reasons import RefusalCase
 from closeknit.placement.refusals.short_of_resources import short_of_resources
 from closeknit.placement.values.request import Request
 
@@ -63,12 +63,14 @@ def _any_patience(request: Request) -> Request:
 
 
 DEMANDS = (
-    Demand(_any_gpus, PendingReason.INSUFFICIENT_GPUS, reasons.insufficient),  # never relaxed
+    Demand(_any_gpus, PendingReason.INSUFFICIENT_GPUS, demand_words.insufficient),  # never relaxed
     Demand(_any_room, PendingReason.INSUFFICIENT_RESOURCES, short_of_resources),
-    Demand(_any_links, PendingReason.NO_NVLINK_ISLAND, reasons.no_island),
+    Demand(_any_links, PendingReason.NO_NVLINK_ISLAND, demand_words.no_island),
     Demand(_any_kinds, PendingReason.INSUFFICIENT_GPUS, mixed_products),
-    Demand(_any_domains, PendingReason.NO_DOMAIN, reasons.no_domain, "topology.fabric.required"),
-    Demand(_any_transport, PendingReason.RDMA_UNAVAILABLE, reasons.no_rdma, "network.rdma: Required"),
-    Demand(_any_bandwidth, PendingReason.BANDWIDTH_BELOW_MINIMUM, reasons.too_slow, "topology.minBusBandwidthGBps"),
-    Demand(_any_patience, PendingReason.WAITING_FOR_PREFERRED, reasons.patient),
+    Demand(_any_domains, PendingReason.NO_DOMAIN, demand_words.no_domain, "topology.fabric.required"),
+    Demand(_any_transport, PendingReason.RDMA_UNAVAILABLE, demand_words.no_rdma, "network.rdma: Required"),
+    Demand(
+        _any_bandwidth, PendingReason.BANDWIDTH_BELOW_MINIMUM, demand_words.too_slow, "topology.minBusBandwidthGBps"
+    ),
+    Demand(_any_patience, PendingReason.WAITING_FOR_PREFERRED, demand_words.patient),
 )

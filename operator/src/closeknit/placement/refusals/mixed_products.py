@@ -4,7 +4,7 @@ from collections import Counter
 
 from closeknit.placement.candidates.binding import bindable
 from closeknit.placement.candidates.excluded import excluded
-from closeknit.placement.refusals.reasons import RefusalCase
+from closeknit.placement.refusals.demand_words import RefusalCase
 from closeknit.placement.values.sentences import count, listed
 
 NAMED = 4  # so many kinds are named, those with the most GPUs; more are counted

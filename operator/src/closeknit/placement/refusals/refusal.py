@@ -5,15 +5,15 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from closeknit.api.names import PendingReason
+from closeknit.api.reasons import PendingReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.placement.candidates.offer import Joint, matching
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gang.interconnect import Interconnect
 from closeknit.placement.gang.search import best_layout, fits
 from closeknit.placement.gang.share_sizes import ShareSizes
+from closeknit.placement.refusals.demand_words import RefusalCase, is_unoffered, no_match, unoffered
 from closeknit.placement.refusals.demands import DEMANDS, Demand
-from closeknit.placement.refusals.reasons import RefusalCase, is_unoffered, no_match, unoffered
 from closeknit.placement.values.placement import NoFit
 from closeknit.placement.values.request import Request
 from closeknit.placement.values.sentences import listed

@@ -8,7 +8,7 @@ from closeknit.cluster.objects.pod_requests import Amounts, Needs
 from closeknit.placement.candidates.binding import bindable
 from closeknit.placement.candidates.excluded import excluded
 from closeknit.placement.candidates.resource_fit import lacking, shortage, told
-from closeknit.placement.refusals.reasons import RefusalCase
+from closeknit.placement.refusals.demand_words import RefusalCase
 from closeknit.placement.values.sentences import count, listed
 
 

@@ -16,7 +16,7 @@ from closeknit.api.trainingjob import BindingPolicy, NvlinkPolicy, RdmaPolicy
 from closeknit.cluster.cluster import Cluster
 from closeknit.placement.candidates.binding import seat
 from closeknit.placement.gang.cache import Tables
-from closeknit.placement.gpusets.merit import SetCriteria
+from closeknit.placement.gpusets.set_value import SetCriteria
 from closeknit.placement.place import can_place, place
 from closeknit.placement.refusals.ideal import ideal_gb_s
 from closeknit.placement.refusals.refusal import unknown

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from closeknit.api.names import PendingReason
+from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import Binding
 
 

@@ -1,7 +1,8 @@
 """The wait of a job until Kueue admits it, and its end where Kueue takes its quota back."""
 
-from closeknit.api.names import QUEUE_LABEL, QUEUE_PRIORITY_LABEL, PendingReason
+from closeknit.api.names import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import PendingReason
 from closeknit.api.text.opaque import short
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.kueue.workload import KUEUE_VERSION, Workload, workload_name

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from closeknit.api.names import JobKey, PendingReason
+from closeknit.api.names import JobKey
+from closeknit.api.reasons import PendingReason
 from closeknit.cluster.cluster import Cluster
-from closeknit.lifecycle.mistake import OwnMistake, guarded
+from closeknit.lifecycle.own_mistake import OwnMistake, guarded
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.verdict import Wait
 from closeknit.placement.gang.cache import Tables

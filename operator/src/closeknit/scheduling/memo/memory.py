@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from closeknit.api.names import JobKey
 from closeknit.lifecycle.writes.answers import Answers
 from closeknit.scheduling.memo.advice import Advice
+from closeknit.scheduling.memo.follow_inputs import FollowInputs
 from closeknit.scheduling.memo.telling import ToldWords
-from closeknit.scheduling.memo.unchanged import Unchanged
 from closeknit.scheduling.queue.entries import QueueEntry, RequestShape, Schedule
 
 
@@ -30,7 +30,7 @@ class Memory:
     """Whether the jobs of one namespace share a ration of questions; not for a single answer."""
     advice: Mapping[RequestShape, Advice] = field(default_factory=dict)
     """Nearest changes of waiting jobs."""
-    followed: Mapping[QueueEntry, Unchanged] = field(default_factory=dict)
+    followed: Mapping[QueueEntry, FollowInputs] = field(default_factory=dict)
     """Jobs without a write, or with a later message, and the inputs of that result."""
     told: tuple[ToldWords, ...] = ()
     """Messages of jobs within the last minute."""

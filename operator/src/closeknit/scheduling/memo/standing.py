@@ -14,7 +14,7 @@ from closeknit.lifecycle.verdict import Hold, Keep, Wait
 from closeknit.lifecycle.writes.answers import NOTHING
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.questions import Questions
-from closeknit.scheduling.memo.reserving import Reserving
+from closeknit.scheduling.memo.walk_reservation import WalkReservation
 from closeknit.scheduling.queue.entries import (
     NOT_ASKED,
     UNREAD,
@@ -43,7 +43,7 @@ class Standing:
         memory: Memory,
         now: datetime,
         questions: Questions,
-        rooms: tuple[Reserving, Preemptions],
+        rooms: tuple[WalkReservation, Preemptions],
         *,
         scene: Cluster,
         is_crowded: Callable[[TrainingJob], bool],

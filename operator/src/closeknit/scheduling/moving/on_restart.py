@@ -6,7 +6,7 @@ domains. Nothing ends for it: the job has no Pods at that moment.
 
 from dataclasses import replace
 
-from closeknit.api.names import ConditionType
+from closeknit.api.reasons import ConditionType
 from closeknit.api.trainingjob import Defragment
 from closeknit.api.trainingjob_status import PlacementStatus
 from closeknit.cluster.booking.booking import Booking

@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import partial
 
 from closeknit.api.affinity import NodeAffinity
-from closeknit.api.names import PendingReason
+from closeknit.api.reasons import PendingReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import AvoidedNodes, avoided_nodes
 from closeknit.lifecycle.attempt.own_gpus import with_own_gpus_free
@@ -18,7 +18,7 @@ from closeknit.lifecycle.writes.answers import taken_words
 from closeknit.placement.candidates.node_filter import meets
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
-from closeknit.scheduling.memo.reserving import Ask
+from closeknit.scheduling.memo.walk_reservation import Ask
 from closeknit.scheduling.policy.patience import asked_again_at
 from closeknit.scheduling.policy.spares import with_spares
 from closeknit.scheduling.policy.walk import Walk

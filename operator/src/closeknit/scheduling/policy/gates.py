@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from closeknit.api.names import PendingReason
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import PendingReason
 from closeknit.cluster.booking.job import is_whole
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.job_volumes import Volumes

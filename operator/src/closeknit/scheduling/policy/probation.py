@@ -10,8 +10,8 @@ for a moment, in every namespace.
 
 from datetime import datetime, timedelta
 
-from closeknit.api.names import PendingReason
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import PendingReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.status.pending import traits

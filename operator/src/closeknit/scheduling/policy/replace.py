@@ -19,8 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from closeknit.api.names import NVLINK_DOMAIN_LEVEL, ConditionType, ExclusionReason, PendingReason
+from closeknit.api.names import NVLINK_DOMAIN_LEVEL
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import ConditionType, ExclusionReason, PendingReason
 from closeknit.cluster.booking.booking import Booking, BookingShare, booking, names, with_shares
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes

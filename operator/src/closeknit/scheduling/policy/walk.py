@@ -9,8 +9,8 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.scheduling.elastic.growth import Growth
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.questions import Questions
-from closeknit.scheduling.memo.reserving import Reserving
-from closeknit.scheduling.policy.backlog import Crowd
+from closeknit.scheduling.memo.walk_reservation import WalkReservation
+from closeknit.scheduling.policy.contenders import Crowd
 from closeknit.scheduling.policy.last_nodes import LastNodes
 from closeknit.scheduling.policy.patience import Patience
 from closeknit.scheduling.policy.probation import Probation
@@ -34,7 +34,7 @@ class Walk:
     crowd: Crowd
     lemons: LastNodes
     preemptions: Preemptions
-    reserving: Reserving
+    reserving: WalkReservation
     growth: Growth
     movers: Movers
     beyond: Mapping[JobKey, str]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from closeknit.api.names import ExclusionReason, PendingReason
+from closeknit.api.reasons import ExclusionReason, PendingReason
 from closeknit.api.trainingjob_status import MAX_AWAITED
 from closeknit.cluster.booking.booking import AwaitedAttempt, Booking
 from closeknit.cluster.cluster import Cluster

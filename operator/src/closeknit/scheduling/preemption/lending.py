@@ -6,7 +6,8 @@ that job. The borrower delays no reservation, and ends uncharged once the owner 
 
 from dataclasses import replace
 
-from closeknit.api.names import JobKey, PendingReason
+from closeknit.api.names import JobKey
+from closeknit.api.reasons import PendingReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.verdict import Book, Refusal, Wait

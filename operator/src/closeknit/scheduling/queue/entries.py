@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 from operator import is_
 from typing import NamedTuple
 
-from closeknit.api.names import JobKey, PendingReason
+from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import PendingReason
 from closeknit.cluster.booking.booking import Booking
 from closeknit.cluster.cluster import AskedCapacity, Cluster
 from closeknit.cluster.job_volumes import Volumes

@@ -14,8 +14,9 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from closeknit.api.names import ConditionType, JobKey
+from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import ConditionType
 from closeknit.api.text.quantity import duration_s
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.cluster import Cluster

@@ -9,8 +9,8 @@ smaller one ends. Nobody goes for it.
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from closeknit.api.names import ConditionType, EndReason, EventReason
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import ConditionType, EndReason, EventReason
 from closeknit.api.trainingjob_status import RoomToGrow, TrainingJobStatus
 from closeknit.cluster.booking.booking import Booking
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes

@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from closeknit.api.names import ConditionType, EndReason, JobKey
+from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import ConditionType, EndReason
 from closeknit.api.trainingjob import Defragment
 from closeknit.cluster.booking.booking import Booking
 from closeknit.cluster.cluster import Cluster

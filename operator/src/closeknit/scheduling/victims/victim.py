@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from closeknit.api.names import ConditionType, JobKey
+from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import ConditionType
 from closeknit.cluster.booking.booking import AwaitedAttempt, Booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pods.pod import Pod

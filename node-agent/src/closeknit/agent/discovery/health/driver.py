@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from closeknit.agent.discovery.readings.readings import Readings
-from closeknit.api.names import ReadyReason
+from closeknit.api.reasons import ReadyReason
 
 HUNG = "Hung"  # beside NVML's own names of errors: no answer within the deadline
 CRASHED = "Crashed"  # the process that asks NVML ended of itself

@@ -7,8 +7,8 @@ from closeknit.agent.discovery.health.driver import CRASHED, HUNG
 from closeknit.agent.discovery.health.history import GpuHistory, History, is_foreign
 from closeknit.agent.discovery.machine import nvlink
 from closeknit.agent.discovery.readings.readings import FabricReading, GpuReading, HealthReading, Readings
-from closeknit.api.names import GpuReason
 from closeknit.api.nodetopology_status import GpuStatus, Health
+from closeknit.api.reasons import GpuReason
 
 UNHEALTHY_FABRIC = (2, 3)  # NVML's fabric health summary: unhealthy, limited capacity
 MAX_REASONS = 16  # of a GPU's status

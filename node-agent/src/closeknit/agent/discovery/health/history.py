@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from closeknit.agent.discovery.health import driver
 from closeknit.agent.discovery.health.xids import APPLICATION_XIDS, xid_of
 from closeknit.agent.discovery.readings.readings import GpuReading, Readings
-from closeknit.api.names import GpuReason
 from closeknit.api.nodetopology import NodeTopologySpec
 from closeknit.api.nodetopology_status import NodeTopologyStatus
+from closeknit.api.reasons import GpuReason
 
 LASTS_S = 60.0  # a slowdown that shows in every reading for so long is no moment of high load; and so long it is over
 LINK_WINDOW_S = 600.0

@@ -7,9 +7,9 @@ from closeknit.agent.discovery.health.driver import failure
 from closeknit.agent.discovery.machine import nvlink, switches
 from closeknit.agent.discovery.machine.virtualization import virtualized
 from closeknit.agent.discovery.readings.readings import Readings
-from closeknit.api.names import GpuReason, MachineConditionType, ReadyReason
 from closeknit.api.nodetopology import NodeTopologySpec, Support
 from closeknit.api.nodetopology_status import GpuStatus
+from closeknit.api.reasons import GpuReason, MachineConditionType, ReadyReason
 
 
 @dataclass(frozen=True, slots=True)

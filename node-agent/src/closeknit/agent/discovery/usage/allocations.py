@@ -8,8 +8,9 @@ from enum import StrEnum
 from pydantic import ValidationError
 
 from closeknit.agent.discovery.health.machine_health import MachineFinding
-from closeknit.api.names import GPU_DRA_DRIVER, MachineConditionType
+from closeknit.api.names import GPU_DRA_DRIVER
 from closeknit.api.nodetopology_status import Allocation
+from closeknit.api.reasons import MachineConditionType
 
 # Uuids of NVIDIA's GPUs and MIG devices, as its device plugin names them to the kubelet under every strategy; the old
 # form of a MIG device is MIG-GPU-<uuid>/<instance>/<compute instance>.

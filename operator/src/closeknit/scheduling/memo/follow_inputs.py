@@ -14,7 +14,7 @@ from closeknit.scheduling.queue.entries import QueueEntry
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Unchanged:
+class FollowInputs:
     """The inputs that `follow` read for one job besides its QueueEntry, which stands for job, Pods, answers and
     verdict."""
 
@@ -74,15 +74,17 @@ def _waits_for_volumes(entry: QueueEntry) -> bool:
 
 def unchanged(
     entry: QueueEntry, cluster: Cluster, wake_at: datetime | None, since: datetime | None = None
-) -> Unchanged:
+) -> FollowInputs:
     """The job's inputs now."""
     views = tuple(map(cluster.nodes.get, _nodes(entry)))
     if not isinstance(entry.verdict, Keep):
-        return Unchanged(views=views, wake_at=wake_at, is_quiet=wake_at is None, since=since)
+        return FollowInputs(views=views, wake_at=wake_at, is_quiet=wake_at is None, since=since)
     shares = entry.verdict.booking.shares
     is_unverified = bool(entry.pods) and not all(share.is_verified for share in shares)
     is_watched = bool(entry.pods) and may_detour(entry.job.spec, shares)
-    return Unchanged(cluster.claims_of(entry.key), views, is_unverified, is_watched, wake_at, is_quiet=wake_at is None)
+    return FollowInputs(
+        cluster.claims_of(entry.key), views, is_unverified, is_watched, wake_at, is_quiet=wake_at is None
+    )
 
 
 def _told(entry: QueueEntry, cluster: Cluster) -> tuple[tuple[str | None, ...] | None, ...]:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from closeknit.api.names import JobKey, PendingReason
+from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import PendingReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.reserved_words import behind_reservation
 from closeknit.lifecycle.status.pauses import is_between
@@ -49,7 +50,7 @@ Ask = Callable[[Cluster], Placement | None]
 """Where a job would go in this cluster; None where it does not fit."""
 
 
-class Reserving:
+class WalkReservation:
     """The reservation of one walk, and what is known of who waits behind it."""
 
     def __init__(

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from closeknit.api.names import TRAINER_CONTAINER, EndReason
+from closeknit.api.names import TRAINER_CONTAINER
+from closeknit.api.reasons import EndReason
 from closeknit.api.trainingjob import PackedTemplate, PodTemplate, Restart, RestartAction, TrainingJobSpec
 from closeknit.api.trainingjob_status import EndedAttempt, TrainingJobStatus
 from closeknit.cluster.objects.pod_requests import Needs, needs, needs_of
