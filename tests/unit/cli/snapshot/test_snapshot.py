@@ -141,6 +141,30 @@ def test_a_label_whose_value_is_a_word_of_kubernetes_changes_nothing_else(value:
     assert gpus[0] == gpus[1] and gpus[0]["free"] == 17
 
 
+RACK = "topology.k8s.aws/network-node-layer-3"
+CLIQUE = "c0ffee00-0000-4000-8000-000000000001"
+
+
+@pytest.mark.parametrize("label", [RACK, "nvidia.com/gpu.clique"])
+def test_levels_that_labels_tell_are_the_same(label: str, tmp_path: Path) -> None:
+    objects = [each for each in yaml.safe_load_all(BUSY.read_text()) if each["kind"] in ("Node", "NodeTopology")]
+    for number, node in enumerate(each for each in objects if each["kind"] == "Node"):
+        del node["metadata"]["labels"]["example.com/rack"]
+        if label == RACK or number == 0:
+            node["metadata"]["labels"][label] = f"nn-{number % 2}" if label == RACK else f"{CLIQUE}.1"
+    if label != RACK:
+        for each in objects:
+            if each["kind"] == "NodeTopology":
+                each["spec"]["nvlink"]["domain"] = {"clusterUUID": CLIQUE, "cliqueID": 1}
+    true, taken = tmp_path / "true.yaml", tmp_path / "taken.yaml"
+    true.write_text(yaml.safe_dump_all(objects))
+    run("snapshot", "--cluster", str(true), "--file", str(taken))
+    told = [json.loads(run("status", "-o", "json", "--cluster", str(each)))["cluster"] for each in (true, taken)]
+    assert told[0]["levels"] == told[1]["levels"]
+    assert told[0]["levels"][0]["domains"] == (2 if label == RACK else 1)
+    assert "nn-1" not in taken.read_text() and CLIQUE not in taken.read_text()
+
+
 def test_true_names_are_kept_where_they_are_asked_for() -> None:
     text = run("snapshot", "--cluster", str(BUSY), "--true-names")
     assert "llama-70b" in text and "torchrun" not in text and "registry" not in text

@@ -18,6 +18,7 @@ from closeknit.api.names import (
     child_name,
     child_named,
 )
+from closeknit.cluster.network.levels import SCHEMES
 
 # Kinds whose names are taken for what they are, for closeknit and its drivers know them by these.
 _KNOWN_KINDS = ("DeviceClass", "ClusterTopology")
@@ -41,6 +42,12 @@ _PUBLIC = re.compile(
     r"(nvidia\.com|closeknit\.dev|feature\.node\.kubernetes\.io|node\.kubernetes\.io|cloud\.google\.com)/(?!gke-nodepool$).*"
     r"|(beta\.)?kubernetes\.io/(arch|os)|accelerator|metadata\.name"
 )
+# Keys that closeknit, or Kubernetes, reads by what they are called; their values are names.
+_READ = frozenset(key for scheme in SCHEMES for key in scheme.keys) | {
+    "kubernetes.io/hostname",
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+}
 _LABELS = ("labels", "nodeSelector", "matchLabels")
 _ABOUT_A_KEY = {"operator", "values", "effect"}
 # Fields whose strings are amounts or words of a driver, whatever somebody has called so.
@@ -89,7 +96,7 @@ class Pseudonyms:
         for body in bodies:
             for key, value in _labels(body):
                 if not _PUBLIC.fullmatch(key):
-                    keys.add(key)
+                    keys |= {key} - _READ
                     values.add(value)
         self._keys = {key: f"label-{number}.example.com/name" for number, key in enumerate(sorted(keys), 1)}
         hidden = sorted(values - self._names.keys() - {"", "true", "false"})
@@ -153,7 +160,7 @@ class Pseudonyms:
         if key == JOB_LABEL and isinstance(value, str):  # of a Pod whose job may be gone
             return self._names.get(value) or self._inner_name("unlisted", value)
         if _PUBLIC.fullmatch(key) or not isinstance(value, str):
-            return self.name(value) if isinstance(value, str) and value in self._names else value
+            return self.name(value) if isinstance(value, str) else value
         return self._names.get(value) or self._values.get(value, value)
 
     def _expression(self, key: str, name: str, value: Any) -> Any:
