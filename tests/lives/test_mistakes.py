@@ -8,7 +8,7 @@ from closeknit.api.reasons import EndReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.holders import holding
 from closeknit.controller.watched_cluster import WatchedCluster
-from closeknit.lifecycle import tend
+from closeknit.lifecycle import running_gang
 from closeknit.lifecycle.health import ending, in_place
 from closeknit.lifecycle.restart.judgement import Fails, StartsAgain
 from lives.life import live
@@ -33,12 +33,12 @@ def pods_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def leftovers_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next attempt's Pods are made at once."""
-    monkeypatch.setattr(tend, "leftovers", lambda *_: ())
+    monkeypatch.setattr(running_gang, "leftovers", lambda *_: ())
 
 
 def nobody_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank that cannot be scheduled is waited for, whatever the scheduler says."""
-    monkeypatch.setattr(tend, "unschedulable", lambda *_: None)
+    monkeypatch.setattr(running_gang, "unschedulable", lambda *_: None)
 
 
 def limits_are_for_others(monkeypatch: pytest.MonkeyPatch) -> None:

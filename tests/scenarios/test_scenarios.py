@@ -160,7 +160,7 @@ def test_every_reason_to_wait_has_a_scenario() -> None:
     of_ours = {
         PendingReason.INTERNAL_ERROR,  # a mistake that has to be planted: tests/unit/lifecycle/test_waiting.py
         PendingReason.BEHIND_RESERVATION,  # of two jobs: tests/unit/scheduling/reservation
-        PendingReason.MOVE_PENDING,  # of two jobs: tests/unit/scheduling/moving
+        PendingReason.MOVE_PENDING,  # of two jobs: tests/unit/scheduling/defragment
         PendingReason.PREEMPTION_PENDING,  # of two jobs: tests/unit/scheduling/preemption
         PendingReason.WAITING_FOR_KUEUE,  # of another's queue: tests/unit/lifecycle/kueue
         PendingReason.NODES_LOST,  # of a gang that ran: tests/unit/lifecycle/swap/test_swap.py

@@ -81,7 +81,7 @@ class Role(StrEnum):
 
 
 class NodeLabel(StrEnum):
-    """Labels that the agent keeps on its Node; closeknit.machine.labels says what each of them says."""
+    """Labels that the agent keeps on its Node; closeknit.machine.published_labels says what each of them says."""
 
     GPU_PRODUCT = f"{GROUP}/gpu.product"
     GPU_COUNT = f"{GROUP}/gpu.count"

@@ -34,8 +34,8 @@ from closeknit.launch.manifests.oversize import ALWAYS_FIT, oversize
 from closeknit.launch.manifests.pod_manifest import pod
 from closeknit.lifecycle.attempt import creation
 from closeknit.lifecycle.attempt.attempt import Attempt
+from closeknit.lifecycle.attempt.blocking_pods import leftovers
 from closeknit.lifecycle.attempt.launched_gang import Lost, gang
-from closeknit.lifecycle.attempt.leftovers import leftovers
 from closeknit.lifecycle.attempt.subject import Subject
 from closeknit.lifecycle.restart.lemons import lemons_of
 from closeknit.lifecycle.status.conditions import moment, stated

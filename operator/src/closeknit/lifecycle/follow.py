@@ -12,14 +12,15 @@ from closeknit.cluster.booking.booking import Booking, BookingShare, booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
+from closeknit.lifecycle.attempt.ended_pods import Remains, remains, removals
 from closeknit.lifecycle.attempt.own_pods import children
-from closeknit.lifecycle.attempt.remains import Remains, remains, removals
 from closeknit.lifecycle.attempt.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.awaited_room import await_room
 from closeknit.lifecycle.book import book
-from closeknit.lifecycle.eviction import evict, evict_by_kueue, grow, move, shrink
+from closeknit.lifecycle.ended_by_verdict import evict, evict_by_kueue, grow, move, shrink
 from closeknit.lifecycle.health.ending import abandoned, over, succeeded
 from closeknit.lifecycle.reserved_words import estimated_start, expectation
+from closeknit.lifecycle.running_gang import tend
 from closeknit.lifecycle.status.capacity_words import capacity_words
 from closeknit.lifecycle.status.conditions import stated, timestamp
 from closeknit.lifecycle.status.deadlines import deadline, expiry
@@ -28,7 +29,6 @@ from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import patient_until, unknown_preference
 from closeknit.lifecycle.swap.staying_pods import cannot_stay, farewells
-from closeknit.lifecycle.tend import tend
 from closeknit.lifecycle.transitions import ends, runs, waits
 from closeknit.lifecycle.unreadable import erred
 from closeknit.lifecycle.verdict import (

@@ -8,6 +8,8 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.own_mistake import OwnMistake, guarded
 from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
 from closeknit.placement.gang.cache import Tables
+from closeknit.scheduling.defragment.move_on_restart import moved
+from closeknit.scheduling.defragment.move_running import or_by_moves
 from closeknit.scheduling.elastic.growth import Growth
 from closeknit.scheduling.kueue.queued import queued
 from closeknit.scheduling.memo.memory import Memory
@@ -16,13 +18,10 @@ from closeknit.scheduling.memo.questions import Questions
 from closeknit.scheduling.memo.refusal_words import AGAIN, renewed
 from closeknit.scheduling.memo.standing import Standing, in_order, noted
 from closeknit.scheduling.memo.template_memory import template_memory
-from closeknit.scheduling.memo.walk_reservation import WalkReservation
-from closeknit.scheduling.moving.on_restart import moved
-from closeknit.scheduling.moving.planned import or_by_moves
 from closeknit.scheduling.policy.contenders import Crowd
 from closeknit.scheduling.policy.gates import gated, put_aside, readable
 from closeknit.scheduling.policy.hold import held
-from closeknit.scheduling.policy.last_nodes import LastNodes
+from closeknit.scheduling.policy.lemons_last import LemonsLast
 from closeknit.scheduling.policy.patience import Patience
 from closeknit.scheduling.policy.probation import Probation
 from closeknit.scheduling.policy.replace import replaced
@@ -31,6 +30,7 @@ from closeknit.scheduling.preemption.awaiting import awaiting
 from closeknit.scheduling.preemption.evict import evicted
 from closeknit.scheduling.preemption.preempt import preempt
 from closeknit.scheduling.queue.entries import UNREAD, Case, Outcome, QueueEntry, Schedule, is_same_scene
+from closeknit.scheduling.queue.queue_reservation import QueueReservation
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.resizing.fewer_gpus import or_with_fewer
 from closeknit.scheduling.resizing.grow import grown
@@ -70,7 +70,7 @@ def schedule(
     crowd, probation = Crowd(cluster), Probation(cluster, memory, now)
     queue = in_order(cluster, last, memory)
     preemptions = Preemptions(queue, last, now, are_bounded=memory.is_rationed)
-    reserving = WalkReservation(last, tables, now, probation.may_be_refused)
+    reserving = QueueReservation(last, tables, now, probation.may_be_refused)
     templates = template_memory(cluster, last)
     movers = Movers(cluster, memory.answers, memory.busy, now, known=last.movable)
     walk = Walk(
@@ -81,7 +81,7 @@ def schedule(
         patience=Patience(tables),
         probation=probation,
         crowd=crowd,
-        lemons=LastNodes(cluster, now),
+        lemons=LemonsLast(cluster, now),
         preemptions=preemptions,
         reserving=reserving,
         growth=Growth(cluster, questions.could_place),

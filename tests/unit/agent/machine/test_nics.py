@@ -18,7 +18,7 @@ from closeknit.agent.discovery.readings.readings import (
 from closeknit.agent.discovery.topology import discover
 from closeknit.api.nodetopology import MAX_NICS_PER_NODE, Method, Nic, PortState, Transport
 from closeknit.api.nodetopology_status import NodeTopologyStatus
-from closeknit.machine.labels import node_labels
+from closeknit.machine.published_labels import node_labels
 from harness.sysfs_tree import GPU, Device, HostBridge, Machine, Port, Rdma, Tree, nic, write
 
 IB = RdmaPortReading(port=1, state="4: ACTIVE", link_layer="InfiniBand", rate="400 Gb/sec (4X NDR)")

@@ -22,8 +22,8 @@ from closeknit.agent.sources.simulated import load_profile
 from closeknit.api.nodetopology import Confidence, Method, Support
 from closeknit.api.nodetopology_status import Health, NodeTopologyStatus
 from closeknit.api.reasons import MachineConditionType
-from closeknit.machine.labels import node_labels
 from closeknit.machine.product import product
+from closeknit.machine.published_labels import node_labels
 
 DUMPS = Path(__file__).parents[3] / "fixtures" / "dumps"
 replace = msgspec.structs.replace

@@ -14,7 +14,7 @@ from closeknit.agent.sources.simulated import load_profile
 from closeknit.api.nodetopology import Method
 from closeknit.api.nodetopology_status import NodeTopologyStatus
 from closeknit.api.reasons import MachineConditionType
-from closeknit.machine.labels import node_labels
+from closeknit.machine.published_labels import node_labels
 
 replace = msgspec.structs.replace
 ALL = tuple(range(8))

@@ -13,7 +13,7 @@ from closeknit.cluster.store.kinds import from_document
 from closeknit.lifecycle.status.conditions import timestamp
 from scenarios.manifests import training_job
 from scenarios.story import Story
-from unit.scheduling.moving.test_planned_moves import scattered
+from unit.scheduling.defragment.test_planned_moves import scattered
 from unit.scheduling.resizing.test_elastic_jobs import begin
 
 WHOLE_NODE = {"gpus": 8, "topology": {"gpusPerNode": 8}}

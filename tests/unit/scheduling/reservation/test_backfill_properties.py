@@ -15,9 +15,8 @@ from closeknit.lifecycle.verdict import Wait
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
 from closeknit.placement.values.request import Request
-from closeknit.scheduling.memo import walk_reservation
 from closeknit.scheduling.memo.memory import Memory
-from closeknit.scheduling.queue import entries
+from closeknit.scheduling.queue import entries, queue_reservation
 from closeknit.scheduling.reservation import passing, reserve
 from closeknit.scheduling.schedule import schedule
 from closeknit.simulation.operated import Operated
@@ -112,7 +111,7 @@ def test_lies_do_not_move_the_room_of_a_large_job_for_ever(seed: int, monkeypatc
 
 def test_it_would_starve_without_a_reservation(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the property above can fail."""
-    monkeypatch.setattr(walk_reservation, "TRIED", 0)
+    monkeypatch.setattr(queue_reservation, "TRIED", 0)
     jobs = [Submission(0, 0, 100, declared(8, None)), Submission(1, 1, 100, declared(24, None))]
     jobs += [Submission(number, 20 * number, 100, declared(8, None)) for number in range(2, STREAM_S // 20)]
     began = {

@@ -12,7 +12,7 @@ from closeknit.api.nodetopology_status import Allocation, NodeTopologyStatus, Tr
 from closeknit.api.reasons import MachineConditionType, ReadyReason
 from closeknit.api.wire import Condition
 from closeknit.machine.checks import InvalidTopology
-from closeknit.machine.labels import node_labels
+from closeknit.machine.published_labels import node_labels
 
 
 @dataclass(frozen=True, slots=True)

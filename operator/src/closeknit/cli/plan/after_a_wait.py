@@ -19,8 +19,8 @@ from closeknit.lifecycle.verdict import Await, Book, Verdict
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.sentences import count
+from closeknit.scheduling.defragment.move_running import WAITS_FOR_ITSELF
 from closeknit.scheduling.memo.memory import Memory
-from closeknit.scheduling.moving.planned import WAITS_FOR_ITSELF
 from closeknit.scheduling.schedule import schedule
 
 # What jobs may cost that move grows with the wait of the gang: each step is twice as long, the last half a day.

@@ -1,47 +1,18 @@
-"""Restarts in place: which jobs ask for them, after which exit codes, and what the sidecar for it asks of a node."""
+"""The gang's sidecar: which jobs can have it, and what it asks of a node."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from closeknit.api.names import TRAINER_CONTAINER
 from closeknit.api.reasons import EndReason
-from closeknit.api.trainingjob import PackedTemplate, PodTemplate, Restart, RestartAction, TrainingJobSpec
+from closeknit.api.trainingjob import PackedTemplate, PodTemplate, TrainingJobSpec
 from closeknit.api.trainingjob_status import EndedAttempt, TrainingJobStatus
+from closeknit.cluster.booking.restart_codes import asks_for_restarts
 from closeknit.cluster.objects.pod_requests import Needs, needs, needs_of
 
 # Of the sidecar and of the barrier. Requests equal limits, or a Guaranteed Pod would lose its own CPUs. The sidecar has
 # 17 MiB and takes next to no CPU time; with less than a fifth of a CPU it would take a second to start.
 SIDECAR_RESOURCES: Mapping[str, str] = {"cpu": "200m", "memory": "64Mi"}
-
-
-@dataclass(frozen=True, slots=True)
-class ResetCodes:
-    """The exit codes of a trainer after which the gang starts again."""
-
-    are_named: bool
-    """Whether `codes` are these, or all others but 0."""
-    codes: tuple[int, ...]
-
-    def has(self, code: int) -> bool:
-        """Whether this one is among them."""
-        return code != 0 and (code in self.codes) is self.are_named
-
-
-def reset_codes(spec: TrainingJobSpec) -> ResetCodes:
-    """Those of a job. What no rule has is charged, so that without a limit it ends the job."""
-    restart = spec.restart or Restart()
-    ruled = {code: restart.action_after(code) for rule in restart.rules for code in rule.exit_codes}
-    if restart.limit > 0:
-        return ResetCodes(False, tuple(sorted(code for code, does in ruled.items() if does is RestartAction.FAIL)))
-    free = RestartAction.RESTART_FREE
-    return ResetCodes(True, tuple(sorted(code for code, does in ruled.items() if does is free)))
-
-
-def asks_for_restarts(spec: TrainingJobSpec) -> bool:
-    """Whether the job may be started again after an error of its own."""
-    codes = reset_codes(spec)
-    return bool(codes.codes) or not codes.are_named
 
 
 def may_have_sidecar(spec: TrainingJobSpec) -> bool:

@@ -40,7 +40,7 @@ def same_containers(_gang: Gang, _member: Member, spec: Manifest) -> Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """A framework's launch contract: one of these in a file of its own, and its line in frameworks.CONTRACTS.
+    """A framework's launch contract: one of these in a file of its own, and its line in registry.CONTRACTS.
 
     Its functions are pure like all of launch. What chance decides, as a key pair for ssh, the shell puts in where it
     writes.
@@ -49,7 +49,7 @@ class Contract:
     variables: Callable[[Gang, Member], tuple[Variable, ...]] = no_variables
     """What it sets in one member's trainer, in the order of the manifest; the user's own of the same name win."""
     files: Callable[[Gang], Mapping[str, str]] = no_files
-    """What every trainer finds under files.FILES_PATH, name -> text: the same for all members."""
+    """What every trainer finds under mounted_files.FILES_PATH, name -> text: the same for all members."""
     containers: Callable[[Gang, Member, Manifest], Manifest] = same_containers
     """The spec of one member's Pod with what it needs in there: an init container, another command, mounts. It is given
     the finished spec, and changes nothing of it in place."""

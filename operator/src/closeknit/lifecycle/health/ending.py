@@ -27,9 +27,9 @@ from closeknit.launch.template import trainer
 from closeknit.lifecycle.attempt import avoided_nodes, remedies
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.avoided_nodes import Unfit
+from closeknit.lifecycle.attempt.blocking_pods import Leftover, told
+from closeknit.lifecycle.attempt.ended_pods import remains
 from closeknit.lifecycle.attempt.launched_gang import Lost, uuids
-from closeknit.lifecycle.attempt.leftovers import Leftover, told
-from closeknit.lifecycle.attempt.remains import remains
 from closeknit.lifecycle.attempt.remedies import called_for
 from closeknit.lifecycle.attempt.subject import NOTE_MAX_LENGTH, Subject, deletions
 from closeknit.lifecycle.health import device_health

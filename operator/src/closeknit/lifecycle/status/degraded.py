@@ -9,7 +9,8 @@ from closeknit.api.reasons import ConditionReason
 from closeknit.api.text.opaque import short
 from closeknit.api.trainingjob import MUTABLE, RdmaPolicy
 from closeknit.cluster.booking.booking import names
-from closeknit.cluster.booking.gang_sidecar import asks_for_restarts, may_have_sidecar, refused_since
+from closeknit.cluster.booking.gang_sidecar import may_have_sidecar, refused_since
+from closeknit.cluster.booking.restart_codes import asks_for_restarts
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.node import NodeView
 from closeknit.cluster.objects.node_objects import RESTARTS_IN_PLACE

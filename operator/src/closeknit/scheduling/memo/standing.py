@@ -14,7 +14,6 @@ from closeknit.lifecycle.verdict import Hold, Keep, Wait
 from closeknit.lifecycle.writes.answers import NOTHING
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.questions import Questions
-from closeknit.scheduling.memo.walk_reservation import WalkReservation
 from closeknit.scheduling.queue.entries import (
     NOT_ASKED,
     UNREAD,
@@ -27,6 +26,7 @@ from closeknit.scheduling.queue.entries import (
     is_same_order,
     queue_place,
 )
+from closeknit.scheduling.queue.queue_reservation import QueueReservation
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.victims.preemptions import Preemptions
 
@@ -43,7 +43,7 @@ class Standing:
         memory: Memory,
         now: datetime,
         questions: Questions,
-        rooms: tuple[WalkReservation, Preemptions],
+        rooms: tuple[QueueReservation, Preemptions],
         *,
         scene: Cluster,
         is_crowded: Callable[[TrainingJob], bool],

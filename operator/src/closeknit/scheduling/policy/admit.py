@@ -18,11 +18,11 @@ from closeknit.lifecycle.writes.answers import taken_words
 from closeknit.placement.candidates.node_filter import meets
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
-from closeknit.scheduling.memo.walk_reservation import Ask
 from closeknit.scheduling.policy.patience import asked_again_at
 from closeknit.scheduling.policy.spares import with_spares
 from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.queue.entries import NOT_ASKED, Case, Outcome, RequestShape
+from closeknit.scheduling.queue.queue_reservation import Ask
 from closeknit.scheduling.queue.room import Room
 
 

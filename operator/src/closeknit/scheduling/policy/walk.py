@@ -9,12 +9,12 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.scheduling.elastic.growth import Growth
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.questions import Questions
-from closeknit.scheduling.memo.walk_reservation import WalkReservation
 from closeknit.scheduling.policy.contenders import Crowd
-from closeknit.scheduling.policy.last_nodes import LastNodes
+from closeknit.scheduling.policy.lemons_last import LemonsLast
 from closeknit.scheduling.policy.patience import Patience
 from closeknit.scheduling.policy.probation import Probation
 from closeknit.scheduling.queue.entries import Case, Outcome
+from closeknit.scheduling.queue.queue_reservation import QueueReservation
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.victims.movers import Movers
 from closeknit.scheduling.victims.preemptions import Preemptions
@@ -32,9 +32,9 @@ class Walk:
     patience: Patience
     probation: Probation
     crowd: Crowd
-    lemons: LastNodes
+    lemons: LemonsLast
     preemptions: Preemptions
-    reserving: WalkReservation
+    reserving: QueueReservation
     growth: Growth
     movers: Movers
     beyond: Mapping[JobKey, str]

@@ -14,12 +14,12 @@ from closeknit.lifecycle.status.pauses import over_at
 from closeknit.lifecycle.swap.kept_shares import fitness
 from closeknit.lifecycle.verdict import Await, Book, Refusal, Wait, WaitCause
 from closeknit.placement.values.placement import Placement
-from closeknit.placement.values.request import NOBODY, Request, request
+from closeknit.placement.values.request import NOBODY, request
 from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.spares import only_on, with_spares
 from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.preemption.evict import goes
-from closeknit.scheduling.preemption.made_room import alone, made_room, placed
+from closeknit.scheduling.preemption.made_room import alone, made_room, passing, placed
 from closeknit.scheduling.preemption.words import holds, remaining, room_words, words_now
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
@@ -48,7 +48,9 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
     free = room.cluster.with_job(unbooked(job))
     there = alone(case, free, walk)
     own = only_on(asked, frozenset(share.node for share in held.shares))
-    if (answer := _passing(case, asked, there, walk) or placed(case, own, there, walk)) is not None:
+    if (
+        answer := passing(case, asked, placed(case, asked, there, walk), there, walk) or placed(case, own, there, walk)
+    ) is not None:
         if (cannot := cannot_be_made(case, answer, walk.questions.shape(asked), None, room)) is not None:
             cannot.room, cannot.is_settled, cannot.scene = room.more(free), False, None
             return cannot
@@ -60,7 +62,8 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
     stay = _standing(held.awaits, case, room.cluster, walk)
     settled = walk.preemptions.settled(free)
     if any(holds(each, free) for each in stay):  # who has not ended yet goes only if that is still needed
-        found = _passing(case, asked, settled.without(away.devices), walk)
+        apart = settled.without(away.devices)
+        found = passing(case, asked, placed(case, asked, apart, walk), apart, walk)
         if found is not None:
             ended = tuple(each for each in stay if not holds(each, free))
             return _holding(case, found, ended, room, free) if ended else _given_back(room, free)
@@ -82,14 +85,6 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if found is None or not stay or len(stay) > MAX_AWAITED:
         return _given_back(room, free)
     return _holding(case, found, stay, room, free)
-
-
-def _passing(case: Case, asked: Request, cluster: Cluster, walk: Walk) -> Placement | None:
-    """Its placement in this cluster; None where it does not fit, or would take what is kept for a job before it."""
-    found = placed(case, asked, cluster, walk)
-    if found is None or walk.reserving.makes_room_for(case.job, found):
-        return found
-    return walk.reserving.passing(case.job, found, cluster, lambda other: placed(case, asked, other, walk))
 
 
 def _blips_until(held: Booking, cluster: Cluster, now: datetime) -> datetime | None:

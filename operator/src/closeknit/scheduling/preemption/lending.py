@@ -7,26 +7,23 @@ that job. The borrower delays no reservation, and ends uncharged once the owner 
 from dataclasses import replace
 
 from closeknit.api.names import JobKey
-from closeknit.api.reasons import PendingReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.book import assumed
-from closeknit.lifecycle.verdict import Book, Refusal, Wait
-from closeknit.placement.values.placement import Placement
-from closeknit.placement.values.request import Request
+from closeknit.lifecycle.verdict import Book, Wait
 from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.spares import unspared, with_spares
 from closeknit.scheduling.policy.walk import Walk
-from closeknit.scheduling.preemption.made_room import alone, placed
+from closeknit.scheduling.preemption.made_room import alone, passing, placed
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
-from closeknit.scheduling.reservation.reserve import waits_for_room
+from closeknit.scheduling.reservation.reserve import waits_for_room_or_turn
 from closeknit.scheduling.victims.preemptions import LentSpares
 
 
 def on_lent_spares(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome:
     """The outcome with the spare nodes of others, of a job that waits for room; the same one where there are none."""
     shape, verdict, job = outcome.shape, outcome.verdict, case.job
-    if shape is None or not isinstance(verdict, Wait) or not _is_for_room(verdict.refusal):
+    if shape is None or not isinstance(verdict, Wait) or not waits_for_room_or_turn(verdict.refusal):
         return outcome
     known, priority = walk.preemptions, room.cluster.priority(job)
     if not known.may_borrow(shape, priority, room.freed):
@@ -42,7 +39,7 @@ def on_lent_spares(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outc
     found = placed(case, asked, there, walk)
     if found is None and there is lent:  # nor any other job that asks the same
         known.lent_in_vain(shape, priority, room.freed)
-    found = None if found is None else _passing(case, asked, found, there, walk)
+    found = passing(case, asked, found, there, walk)
     if found is None or cannot_be_made(case, found, shape, outcome.until, room) is not None:
         return outcome
     found = with_spares(job, found, asked, alone(case, room.cluster, walk), walk)
@@ -51,11 +48,6 @@ def on_lent_spares(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outc
     walk.reserving.note(job, found)
     booked = room.less(room.cluster.with_job(assumed(job, found)), is_trial=is_trial)
     return Outcome(Book(found), shape, is_settled=False, room=booked)
-
-
-def _is_for_room(refusal: Refusal) -> bool:
-    """Whether it is refused for want of room, now or because of a job before it."""
-    return refusal.reason is PendingReason.BEHIND_RESERVATION or waits_for_room(refusal)
 
 
 def _lent(priority: int, cluster: Cluster, walk: Walk) -> Cluster:
@@ -79,10 +71,3 @@ def _lends(owner: JobKey, cluster: Cluster, walk: Walk) -> bool:
     if job is not walk.cluster.jobs[owner] or job.spec.suspend or job.metadata.deletion_timestamp is not None:
         return False
     return cluster.may_preempt(job)
-
-
-def _passing(case: Case, asked: Request, found: Placement, there: Cluster, walk: Walk) -> Placement | None:
-    """The placement, or another one that takes nothing that is kept for a job before it; None where there is none."""
-    if walk.reserving.makes_room_for(case.job, found):
-        return found
-    return walk.reserving.passing(case.job, found, there, lambda other: placed(case, asked, other, walk))

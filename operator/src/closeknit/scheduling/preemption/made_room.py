@@ -27,6 +27,14 @@ def placed(case: Case, asked: Request, cluster: Cluster, walk: Walk) -> Placemen
     return None if found is None else chosen(asked, found, case.volumes.choices, cluster, walk)
 
 
+def passing(case: Case, asked: Request, found: Placement | None, cluster: Cluster, walk: Walk) -> Placement | None:
+    """The gang's placement in this cluster, or another one there that takes nothing of what is kept for a job before
+    it; None where there is none."""
+    if found is None or walk.reserving.makes_room_for(case.job, found):
+        return found
+    return walk.reserving.passing(case.job, found, cluster, lambda other: placed(case, asked, other, walk))
+
+
 def made_room(
     case: Case, asked: Request, away: AvoidedNodes, soon: Cluster, there: Sequence[Victim], walk: Walk
 ) -> MadeRoom | None:

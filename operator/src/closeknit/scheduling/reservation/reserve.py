@@ -13,6 +13,7 @@ from itertools import groupby
 
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
+from closeknit.api.reasons import PendingReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.status.conditions import moment
 from closeknit.lifecycle.status.pending import traits
@@ -28,6 +29,11 @@ AGED = timedelta(hours=12)
 def waits_for_room(refusal: Refusal) -> bool:
     """Whether a job is refused for want of room, and not of patience."""
     return refusal.cause is WaitCause.NO_FIT and traits(refusal.reason).is_for_room and not refusal.ends
+
+
+def waits_for_room_or_turn(refusal: Refusal) -> bool:
+    """Whether a job is refused for want of room, now or because of the room that is kept for a job before it."""
+    return refusal.reason is PendingReason.BEHIND_RESERVATION or waits_for_room(refusal)
 
 
 def aged_at(job: TrainingJob) -> datetime | None:

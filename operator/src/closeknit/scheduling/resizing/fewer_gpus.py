@@ -6,9 +6,7 @@ the room that is kept for it is expected to be free within FORETOLD_SOON.
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 
-from closeknit.api.reasons import PendingReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.book import assumed
@@ -16,16 +14,17 @@ from closeknit.lifecycle.status.conditions import moment
 from closeknit.lifecycle.status.pauses import over_at
 from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.transitions.runs import WAITS_FOR_ALL
-from closeknit.lifecycle.verdict import Book, Refusal, Wait, WaitCause
+from closeknit.lifecycle.verdict import Book, Wait, WaitCause
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
 from closeknit.scheduling.elastic.sizes import fewer, largest
 from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.probation import put_off
 from closeknit.scheduling.policy.walk import Policy, Walk
-from closeknit.scheduling.preemption.made_room import alone, placed
+from closeknit.scheduling.preemption.made_room import alone, passing, placed
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.reservation.reserve import waits_for_room_or_turn
 
 # Of a wait for all GPUs that is known to end so soon the restart would be the greater part.
 FORETOLD_SOON = timedelta(minutes=5)
@@ -47,7 +46,7 @@ def _with_fewer(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome
     sizes = fewer(job.spec, job.spec.gpus)
     if not sizes or outcome.shape is None or not isinstance(outcome.verdict, Wait):
         return outcome
-    if not _is_for_room(outcome.verdict.refusal):
+    if not waits_for_room_or_turn(outcome.verdict.refusal):
         return outcome
     ready = _ready_at(case, walk.now)
     if ready is None:  # it is told first that it waits, and for what
@@ -78,13 +77,6 @@ def _with_fewer(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome
     return Outcome(Book(found), outcome.shape, is_settled=False, room=booked)
 
 
-def _is_for_room(refusal: Refusal) -> bool:
-    """Whether it is refused for want of room, and not of patience: then it would fit."""
-    if refusal.reason is PendingReason.BEHIND_RESERVATION:
-        return True
-    return refusal.cause is WaitCause.NO_FIT and traits(refusal.reason).is_for_room and not refusal.ends
-
-
 def _ready_at(case: Case, now: datetime) -> datetime | None:
     """From when on it starts with fewer; None where it is not told yet that it waits for room, or that its Pods were
     refused: after that pause it goes on where it was. What it waits for Kueue does not count."""
@@ -113,13 +105,9 @@ def _largest(case: Case, asked: Request, there: Cluster, sizes: range, walk: Wal
     found = largest(sizes, asked, lambda gpus: placed(case, replace(asked, gpus=gpus), there, walk), there)
     if found is None or walk.reserving.makes_room_for(case.job, found):
         return found
-    return largest(sizes, asked, partial(_passing, case, asked, there, walk), there)
 
+    def passed(gpus: int) -> Placement | None:
+        smaller = replace(asked, gpus=gpus)
+        return passing(case, smaller, placed(case, smaller, there, walk), there, walk)
 
-def _passing(case: Case, asked: Request, cluster: Cluster, walk: Walk, gpus: int) -> Placement | None:
-    """Where it would go with so many; None where it does not fit, or would delay a job before it."""
-    smaller = replace(asked, gpus=gpus)
-    found = placed(case, smaller, cluster, walk)
-    if found is None or walk.reserving.makes_room_for(case.job, found):
-        return found
-    return walk.reserving.passing(case.job, found, cluster, lambda other: placed(case, smaller, other, walk))
+    return largest(sizes, asked, passed, there)

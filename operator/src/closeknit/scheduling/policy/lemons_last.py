@@ -19,7 +19,7 @@ Asked = Callable[[Request, Cluster], Placement | None]
 
 
 @dataclass(frozen=True)  # no slots: the lemons are looked for when the first gang gets GPUs
-class LastNodes:
+class LemonsLast:
     """The lemons of one decision."""
 
     cluster: Cluster

@@ -1,6 +1,8 @@
-"""The reservation of one walk over the queue, and the answers about it that the next walk uses again.
+"""The reservation of one walk over the queue: the first job that waits for room gets it, and others pass or wait.
 
-What is decided is in the room of reservations: for whom room is kept (reserve.py), and who passes it (passing.py).
+The rules for one job are in the room of reservations: from when on it fits (earliest.py), by which ends (reserve.py),
+and whether another one passes (passing.py). Here they are asked in the order of the queue, and answers of the last walk
+are used again where what they rest on is the same.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +19,6 @@ from closeknit.lifecycle.verdict import Refusal, Reservation, Reserve, Wait, Wai
 from closeknit.lifecycle.writes.answers import Answers
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.values.placement import Placement
-from closeknit.scheduling.memo.questions import MANY_NODES
 from closeknit.scheduling.queue.entries import (
     BehindKey,
     Case,
@@ -45,12 +46,13 @@ TRIED = 3
 # A search that comes to nothing is the dearest: on many nodes it takes a tenth of a second. The job itself is asked
 # whatever happens meanwhile; only its reservation comes later.
 VAIN_FOR = timedelta(seconds=10)
+DEAR_FROM = 512  # nodes: a search on so many takes ten milliseconds
 
 Ask = Callable[[Cluster], Placement | None]
 """Where a job would go in this cluster; None where it does not fit."""
 
 
-class WalkReservation:
+class QueueReservation:
     """The reservation of one walk, and what is known of who waits behind it."""
 
     def __init__(
@@ -251,7 +253,7 @@ class WalkReservation:
 
     def _is_vain(self, known: RoomSearch, nodes: int) -> bool:
         """Whether a search on so many nodes that found nothing a moment ago is not made again."""
-        return nodes > MANY_NODES and known.found is None and is_between(known.at, self._now, known.at + VAIN_FOR)
+        return nodes > DEAR_FROM and known.found is None and is_between(known.at, self._now, known.at + VAIN_FOR)
 
     def _known(self, found: Reservation) -> Reservation:
         """The last decision's own object where it is the same."""

@@ -11,7 +11,7 @@ from closeknit.api.names import JobKey, service_name
 from closeknit.api.reasons import EndReason, EventAction
 from closeknit.cluster.booking.booking import assignments, names
 from closeknit.lifecycle.attempt.attempt import Attempt
-from closeknit.lifecycle.attempt.remains import remains
+from closeknit.lifecycle.attempt.ended_pods import remains
 from closeknit.lifecycle.attempt.subject import Subject, deletions
 from closeknit.lifecycle.book import book
 from closeknit.lifecycle.health.ending import succeeded

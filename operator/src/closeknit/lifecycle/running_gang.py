@@ -16,10 +16,10 @@ from closeknit.launch.environment.environment import environment
 from closeknit.launch.gang import Gang
 from closeknit.lifecycle.attempt import creation
 from closeknit.lifecycle.attempt.attempt import Attempt
+from closeknit.lifecycle.attempt.blocking_pods import Leftover, leftovers, stays_from, told
+from closeknit.lifecycle.attempt.ended_pods import remains, removals
 from closeknit.lifecycle.attempt.launched_gang import Lost
-from closeknit.lifecycle.attempt.leftovers import Leftover, leftovers, stays_from, told
 from closeknit.lifecycle.attempt.own_pods import own_claim
-from closeknit.lifecycle.attempt.remains import remains, removals
 from closeknit.lifecycle.attempt.shared_claims import shared_claims
 from closeknit.lifecycle.attempt.subject import seconds_until
 from closeknit.lifecycle.attempt.verification import is_mismatched, verified

@@ -22,7 +22,7 @@ from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.status.conditions import moment
 from closeknit.lifecycle.status.pauses import is_between, over_at
 from closeknit.lifecycle.status.pending import traits
-from closeknit.lifecycle.verdict import Await, Wait, WaitCause
+from closeknit.lifecycle.verdict import Await, Wait
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.policy.admit import cannot_be_made
@@ -33,6 +33,7 @@ from closeknit.scheduling.preemption.preempt import MOST_GRACE, refused_until
 from closeknit.scheduling.preemption.words import room_words
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.reservation.reserve import waits_for_room
 from closeknit.scheduling.victims.victim import RESTART_COSTS, Victim, gone
 from closeknit.scheduling.victims.victim_search import MadeRoom
 
@@ -57,7 +58,9 @@ def or_by_moves(policy: Policy) -> Policy:
 
 def _by_moves(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome:
     """The outcome by which others move; the same one where nobody does."""
-    if not walk.movers.are_any or outcome.shape is None or not _is_for_room(outcome):
+    if not walk.movers.are_any or outcome.shape is None or not isinstance(outcome.verdict, Wait):
+        return outcome
+    if not waits_for_room(outcome.verdict.refusal):
         return outcome
     since = _waits_since(case, walk.now)
     if since is None:  # it is told first that it waits, and for what
@@ -83,14 +86,6 @@ def _by_moves(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome:
     after = room.less(held, is_trial=walk.probation.may_be_refused(case.job, case.answers))
     words = room_words(awaited, case.key.namespace)
     return Outcome(Await(awaited, words, made.placement), is_settled=False, room=after)
-
-
-def _is_for_room(outcome: Outcome) -> bool:
-    """Whether the job is refused for want of room, and not of patience."""
-    if not isinstance(outcome.verdict, Wait):
-        return False
-    refusal = outcome.verdict.refusal
-    return refusal.cause is WaitCause.NO_FIT and traits(refusal.reason).is_for_room and not refusal.ends
 
 
 def _waits_since(case: Case, now: datetime) -> datetime | None:
