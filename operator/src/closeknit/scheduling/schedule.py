@@ -69,7 +69,7 @@ def schedule(
     questions = Questions(last, tables, QuestionBudget(last.came_to, are_bounded=memory.is_rationed))
     crowd, probation = Crowd(cluster), Probation(cluster, memory, now)
     queue = in_order(cluster, last, memory)
-    preemptions = Preemptions(queue, last, now, are_bounded=memory.is_rationed)
+    preemptions = Preemptions(queue, last, now, memory.busy, are_bounded=memory.is_rationed)
     reserving = QueueReservation(last, tables, now, probation.may_be_refused)
     templates = template_memory(cluster, last)
     movers = Movers(cluster, memory.answers, memory.busy, now, known=last.movable)
@@ -115,11 +115,12 @@ def schedule(
     moments += [] if words.wake_at is None else [words.wake_at]
     moments += [] if reserving.wake_at is None else [reserving.wake_at]
     moments += [now + AGAIN] if questions.budget.is_short or preemptions.is_short else []
+    refused = {**questions.left, **words.refused}
     made = Schedule(
         cluster=cluster,
         booked=room.cluster,
         scene=scene,
-        refused={**questions.left, **words.refused},
+        refused=refused,
         reservations=tuple(reserving.reservations),
         reservation_until=reserving.wake_at,
         searches=tuple(reserving.searches),
@@ -131,6 +132,7 @@ def schedule(
         came_to=questions.budget.came_to,
         renewed_at=words.renewed_at,
         holders=preemptions.holders,
+        lent_in_vain=preemptions.in_vain_on(scene, refused),
         preempted_to=preemptions.came_to,
         movable=movers.movable,
         wake_at=min(moments, default=None),

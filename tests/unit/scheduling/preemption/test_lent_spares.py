@@ -1,5 +1,7 @@
 """Spare nodes are lent to jobs that their owner may end, and taken back when it loses a node."""
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from closeknit.api.names import JobKey
 from closeknit.api.trainingjob_status import State
 from closeknit.cluster.objects.silence import Quiet
+from closeknit.scheduling.decision import decide
 from closeknit.scheduling.memo.memory import Memory
 from scenarios.manifests import priority_class, training_job
 from scenarios.restarting_gangs import running
@@ -334,3 +337,62 @@ def test_after_ten_minutes_the_owner_waits_no_longer() -> None:
         pending = story.status("owner").pending
         assert pending is not None
         assert pending.reason == reason
+
+
+def needing(cpus: int) -> dict[str, Any]:
+    """A job whose Pods request so many CPUs."""
+    requests = {"requests": {"cpu": str(cpus)}}
+    trainer = {"name": "trainer", "image": "registry.example/train:1", "resources": requests}
+    return {"template": {"spec": {"containers": [trainer]}}}
+
+
+@KINDS
+def test_what_a_borrower_leaves_of_a_spares_cpus_is_nobody_elses(kind: Any) -> None:
+    story = site(kind, nodes=2, gpus=4, **needing(100))
+    for filler in ("f1", "f2"):
+        submit(story, filler, 4, **needing(20))
+    (spare,) = spares(story)
+    submit(story, "low", 4, **needing(1))
+    assert nodes(story, "low") == [spare]
+    end(story, "f1" if nodes(story, "f1") == [spare] else "f2")
+    submit(story, "greedy", 4, **{**HIGH, **needing(100)})
+    assert nodes(story, "greedy") == [], "it would leave the owner no CPUs there"
+    die(story, *nodes(story, "owner"))
+    finish(story)
+    assert (nodes(story, "owner"), story.status("owner").state) == ([spare], State.RUNNING)
+
+
+def test_an_owner_waits_for_the_pods_of_a_borrower_that_was_deleted() -> None:
+    story = site(nodes=2, gpus=8)
+    submit(story, "low")
+    del story.objects["TrainingJob", "team-b", "low"]
+    (pod,) = (each for each in story.pods() if each.startswith("low-"))
+    story.mark_deleted(pod, grace_s=30)
+    die(story, "gpu-1")
+    assert spares(story) == ["gpu-2"]
+    rival = job("rival", **HIGH)
+    rival["metadata"]["creationTimestamp"] = "2026-11-01T00:00:00Z"
+    story.add(rival)
+    story.settle()
+    story.remove_pod(pod)
+    story.settle()
+    assert (nodes(story, "owner"), nodes(story, "rival")) == (["gpu-2"], [])
+
+
+@pytest.mark.parametrize("are_alike", [True, False])
+def test_many_who_borrow_in_vain_are_not_asked_again(*, are_alike: bool) -> None:
+    """Alike: they fit on a spare node and would delay the first that waits. Else each asks for more than there is."""
+    story = site(gpus=16, expectedDuration="1h")
+    if are_alike:
+        submit(story, "first", 24, **HIGH)
+    for number in range(80):  # a namespace asks for 64 jobs in one decision
+        story.add(job(f"low-{number:02}", 8 if are_alike else 8 * (4 + number)))
+    memory, cluster = Memory(answers=story.answers), story.cluster
+    for _ in range(8):
+        made = decide(cluster, story.tables, replace(memory, answers=story.answers, epoch=7), story.now)
+        for plan in made.plans:
+            story.write(plan)
+        cluster = story.cluster if any(plan.writes for plan in made.plans) else cluster
+        memory = Memory(schedule=made.schedule, followed=made.followed)
+    assert not any(plan.writes for plan in made.plans)
+    assert made.schedule.wake_at is None or made.schedule.wake_at > story.now + timedelta(minutes=1)

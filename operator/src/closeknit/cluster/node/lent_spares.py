@@ -4,6 +4,7 @@ Nothing is stored of it but the two bookings. What a job has as a share is its o
 it holds its GPUs again, without a gap, once the other's booking is no more.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from operator import is_
@@ -14,18 +15,31 @@ from closeknit.cluster.node.holders import BookedShare
 
 def without_lent(shares: Sequence[BookedShare]) -> Sequence[BookedShare]:
     """The shares of one node, whose spares hold only what no other job is booked on; the same object where they are not
-    lent. Of a spare that is lent in part its Pod's other needs count no more: the other's do."""
+    lent. What the others leave of a spare's CPUs, memory and NICs stays held, as its GPUs do."""
     if not any(share.is_spare for share in shares):
         return shares
-    held: list[BookedShare] = []
-    for share in shares:
-        lent = {gpu for other in _booked_on(share, shares) for gpu in other.gpus} if share.is_spare else ()
-        left = tuple(gpu for gpu in share.gpus if gpu not in lent)
-        if left == share.gpus:
-            held.append(share)
-        elif left:
-            held.append(replace(share, gpus=left, needs=(), nics=(), has_functions=False))
-    return shares if len(held) == len(shares) and all(map(is_, held, shares)) else tuple(held)
+    held = [_unlent(share, tuple(_booked_on(share, shares))) if share.is_spare else share for share in shares]
+    if all(map(is_, held, shares)):
+        return shares
+    return tuple(share for share in held if share.gpus or share.needs or share.nics or not share.is_spare)
+
+
+def _unlent(spare: BookedShare, others: Sequence[BookedShare]) -> BookedShare:
+    """A spare without what others are booked on of it; the same object without others."""
+    if not others:
+        return spare
+    lent = {gpu for other in others for gpu in other.gpus}
+    taken = Counter[str]()
+    for other in others:
+        taken.update(dict(other.needs))
+    nics = {nic for other in others for nic in other.nics}
+    return replace(
+        spare,
+        gpus=tuple(gpu for gpu in spare.gpus if gpu not in lent),
+        needs=tuple((name, amount - taken[name]) for name, amount in spare.needs if amount > taken[name]),
+        nics=tuple(nic for nic in spare.nics if nic not in nics),
+        has_functions=spare.has_functions and not any(other.has_functions for other in others),
+    )
 
 
 def borrowers(owner: JobKey, shares: Sequence[BookedShare]) -> Iterator[JobKey]:

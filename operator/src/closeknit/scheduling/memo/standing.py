@@ -28,7 +28,7 @@ from closeknit.scheduling.queue.entries import (
 )
 from closeknit.scheduling.queue.queue_reservation import QueueReservation
 from closeknit.scheduling.queue.room import Room
-from closeknit.scheduling.victims.preemptions import Preemptions
+from closeknit.scheduling.victims.preemptions import Borrower, Preemptions
 
 
 class Standing:
@@ -82,7 +82,7 @@ class Standing:
         reserving, refusal, known_wait = self._reserving, self._questions.refusal, self._reserving.known_wait
         preemptions = self._preemptions
         holders, awaited, may_search = preemptions.holders, preemptions.by_victim, preemptions.may_search
-        may_borrow = preemptions.may_borrow
+        may_borrow, may_lend = preemptions.may_borrow, preemptions.are_spares
         for known in self._queue:
             if not isinstance(known, QueueEntry):
                 return known
@@ -110,7 +110,10 @@ class Standing:
                 return self._case(known)
             # What others of its shape are told says nothing of spare nodes that are lent to it, and not to them.
             is_open = (
-                shape is not None and isinstance(known.verdict, Wait) and may_borrow(shape, -known.place[0], room.freed)
+                shape is not None
+                and may_lend
+                and isinstance(known.verdict, Wait)
+                and may_borrow(Borrower(key, shape, known.job.spec), -known.place[0], room.freed, reserving.current)
             )
             is_answered = (known.is_settled and not is_open) and (
                 shape is None

@@ -6,7 +6,6 @@ that job. The borrower delays no reservation, and ends uncharged once the owner 
 
 from dataclasses import replace
 
-from closeknit.api.names import JobKey
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.verdict import Book, Wait
@@ -17,7 +16,7 @@ from closeknit.scheduling.preemption.made_room import alone, passing, placed
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.reserve import waits_for_room_or_turn
-from closeknit.scheduling.victims.preemptions import LentSpares
+from closeknit.scheduling.victims.preemptions import Borrower, LentSpares
 
 
 def on_lent_spares(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome:
@@ -25,49 +24,40 @@ def on_lent_spares(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outc
     shape, verdict, job = outcome.shape, outcome.verdict, case.job
     if shape is None or not isinstance(verdict, Wait) or not waits_for_room_or_turn(verdict.refusal):
         return outcome
-    known, priority = walk.preemptions, room.cluster.priority(job)
-    if not known.may_borrow(shape, priority, room.freed):
+    known, priority, kept = walk.preemptions, room.cluster.priority(job), walk.reserving.current
+    borrower = Borrower(case.key, shape, job.spec)
+    if not known.may_borrow(borrower, priority, room.freed, kept):
         return outcome
-    if (lent := _lent(priority, room.cluster, walk)) is room.cluster:
-        known.lent_in_vain(shape, priority, room.freed)
+    lent = _lent(priority, room.cluster, walk)
+    if lent.without is room.cluster or known.is_lent_in_vain(borrower, lent.owners, room.freed, kept):
         return outcome
     is_trial = walk.probation.may_be_refused(job, case.answers)
     is_barred = walk.probation.refusal(job, case.answers, is_trial=is_trial) is not None
     if is_barred or not walk.questions.take_more(case.place):
         return outcome
-    asked, there = replace(shape.request, patient_level=None), alone(case, lent, walk)
-    found = placed(case, asked, there, walk)
-    if found is None and there is lent:  # nor any other job that asks the same
-        known.lent_in_vain(shape, priority, room.freed)
-    found = passing(case, asked, found, there, walk)
+    asked, there = replace(shape.request, patient_level=None), alone(case, lent.without, walk)
+    fitting = placed(case, asked, there, walk)
+    found = passing(case, asked, fitting, there, walk)
+    if found is None and there is lent.without:  # nor for any other job that asks the same
+        known.lent_in_vain(borrower, lent.owners, room, None if fitting is None else kept)
     if found is None or cannot_be_made(case, found, shape, outcome.until, room) is not None:
         return outcome
     found = with_spares(job, found, asked, alone(case, room.cluster, walk), walk)
-    found = walk.reserving.without_spares_there(job, found)
     walk.reserving.withdraw(case.key)
+    found = walk.reserving.without_spares_there(job, found)
     walk.reserving.note(job, found)
     booked = room.less(room.cluster.with_job(assumed(job, found)), is_trial=is_trial)
     return Outcome(Book(found), shape, is_settled=False, room=booked)
 
 
-def _lent(priority: int, cluster: Cluster, walk: Walk) -> Cluster:
-    """The cluster without the spares that are lent to jobs of this priority; the same object without any."""
-    owners = tuple(each for each in walk.preemptions.lenders(priority) if _lends(each, cluster, walk))
+def _lent(priority: int, cluster: Cluster, walk: Walk) -> LentSpares:
+    """What is lent to jobs of this priority: by those that this walk has not changed."""
+    there = walk.preemptions.lenders(priority)
+    owners = tuple(each for each in there if cluster.jobs[each] is walk.cluster.jobs[each])
     known = walk.preemptions.lent
     if known is None or known.owners != owners or known.cluster is not cluster:
         without = cluster
         for each in owners:
             without = unspared(without.jobs[each], without)
         walk.preemptions.lent = known = LentSpares(owners, cluster, without)
-    return known.without
-
-
-def _lends(owner: JobKey, cluster: Cluster, walk: Walk) -> bool:
-    """Whether a job lends its spares now: it runs, and neither this walk nor a write that is under way changes what it
-    holds. What it gives up is among its spares until that is stored, and may be its own again."""
-    job, held = cluster.jobs[owner], cluster.booking_of(owner)
-    if held is None or held.lost or held.awaits or owner in walk.memory.busy:
-        return False
-    if job is not walk.cluster.jobs[owner] or job.spec.suspend or job.metadata.deletion_timestamp is not None:
-        return False
-    return cluster.may_preempt(job)
+    return known

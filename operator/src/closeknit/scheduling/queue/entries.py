@@ -242,6 +242,31 @@ BehindKey = tuple[RequestShape, str, str | None, int | None]
 """What jobs ask for, in which namespace, and how long they run by their declaration and deadline."""
 
 
+Declared = tuple[str | None, int | None]
+"""How long a job runs, by its declaration and its deadline."""
+
+
+class LentKey(NamedTuple):
+    """For whom spare nodes are lent in vain."""
+
+    shape: RequestShape
+    owners: tuple[JobKey, ...]
+    """Who lends them."""
+    declared: Declared | None = None
+    """None: whatever a job declares."""
+
+
+class LentInVain(NamedTuple):
+    """What it rests on that spare nodes are lent in vain."""
+
+    scene: Cluster
+    """Where it was asked."""
+    freed: Cluster
+    """`Room.freed` there: within one walk it stands as long as nothing is freed."""
+    kept: Reservation | None
+    """What a job of the key's declaration would delay; None where it does not fit at all."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class WaitBehind:
     """A job that fits and would delay the reservation, with the message."""
@@ -332,6 +357,7 @@ class Schedule(Mapping[JobKey, Verdict]):
     """The last job with a question, for each namespace with more jobs than its ration."""
     holders: Holders | None = None
     """Where jobs differ in priority."""
+    lent_in_vain: Mapping[LentKey, LentInVain] = field(default_factory=dict)
     preempted_to: QueuePlace | None = None
     """The last job for which victims were looked for in turn, where others behind it were not looked at."""
     movable: MovableJobs = MovableJobs()  # noqa: RUF009 - immutable

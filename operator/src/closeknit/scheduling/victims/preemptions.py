@@ -1,22 +1,30 @@
 """What the policies of preemption share on one walk over the queue."""
 
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import NamedTuple
 
 from closeknit.api.names import JobKey
+from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.booking.booking import AwaitedAttempt
 from closeknit.cluster.cluster import Cluster
+from closeknit.lifecycle.verdict import Reservation
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.queue.entries import (
+    Declared,
     GpuHolder,
     Holders,
     JobQueue,
+    LentInVain,
+    LentKey,
     QueuePlace,
     RequestShape,
     Schedule,
     is_same_order,
 )
+from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.victims.victim import going, leaving
 
 # Searches of one decision look at so many nodes in all, and at least one is for the first job that could have victims.
@@ -34,11 +42,29 @@ class LentSpares(NamedTuple):
     """The cluster without the spares of these."""
 
 
+@dataclass(frozen=True, slots=True)
+class Borrower:
+    """A job that may be lent spare nodes."""
+
+    key: JobKey
+    shape: RequestShape
+    spec: TrainingJobSpec
+
+    @property
+    def declared(self) -> Declared:
+        """How long it runs."""
+        return self.spec.expected_duration, self.spec.active_deadline_seconds
+
+
 class Preemptions:
     """Who makes room for whom, and what is known of who could."""
 
-    def __init__(self, queue: JobQueue, last: Schedule, now: datetime, *, are_bounded: bool) -> None:
+    def __init__(
+        self, queue: JobQueue, last: Schedule, now: datetime, busy: Container[JobKey], *, are_bounded: bool
+    ) -> None:
+        """`busy`: jobs with a write under way."""
         cluster = queue.cluster
+        self._busy = busy
         self.holders = _holders(queue, last)
         """Who could make room, and for whom; None where all jobs have one priority."""
         self.is_short = False
@@ -51,11 +77,17 @@ class Preemptions:
         self._turn = TURN_SEARCHES
         self._vain: dict[tuple[Request, int], Cluster] = {}
         self._lenders: dict[int, tuple[JobKey, ...]] = {}
-        self._lent_in_vain: dict[tuple[RequestShape, tuple[JobKey, ...]], Cluster] = {}
+        self._lent_in_vain: dict[LentKey, LentInVain] = {}
+        self._last_in_vain = last.lent_in_vain
         self.lent: LentSpares | None = None
         """The last that was asked for."""
         self.recalled: set[JobKey] = set()
         """Jobs that end on this walk because the spare nodes that were lent to them are needed."""
+
+    @cached_property
+    def are_spares(self) -> bool:
+        """Whether some job has spare nodes that another one could be lent."""
+        return any(each.booking.spares for each in self.holders or ())
 
     @property
     def came_to(self) -> QueuePlace | None:
@@ -78,22 +110,54 @@ class Preemptions:
         return min((each.priority for each in self.holders), default=None) if self.holders is not None else None
 
     def lenders(self, priority: int) -> tuple[JobKey, ...]:
-        """Jobs with spare nodes that a job of this priority may come to be lent."""
+        """Jobs that lend their spare nodes to jobs of this priority. Nothing happens to them: what one gives up, say,
+        is among its spares until that is stored, and may be its own again."""
         found = self._lenders.get(priority)
         if found is None:
             there = (each for each in self.holders or () if each.booking.spares and each.priority > priority)
-            found = self._lenders[priority] = tuple(each.key for each in there)
+            found = self._lenders[priority] = tuple(each.key for each in there if self._lends(each.key))
         return found
 
-    def may_borrow(self, shape: RequestShape, priority: int, freed: Cluster) -> bool:
-        """Whether a job that asks this may come to be lent spare nodes; not if it is known that nobody's would do,
-        which stands as long as nothing is freed."""
-        owners = self.lenders(priority)
-        return bool(owners) and self._lent_in_vain.get((shape, owners)) is not freed
+    def _lends(self, owner: JobKey) -> bool:
+        job, held = self._cluster.jobs[owner], self._cluster.booking_of(owner)
+        if held is None or held.lost or held.awaits or owner in self._busy:
+            return False
+        if job.spec.suspend or job.metadata.deletion_timestamp is not None:
+            return False
+        return self._cluster.may_preempt(job)
 
-    def lent_in_vain(self, shape: RequestShape, priority: int, freed: Cluster) -> None:
-        """This does not fit on the spare nodes of anybody who may lend them to this priority."""
-        self._lent_in_vain[shape, self.lenders(priority)] = freed
+    def may_borrow(self, job: Borrower, priority: int, freed: Cluster, kept: Reservation | None) -> bool:
+        """Whether a job may come to be lent spare nodes, and not if that is known to be in vain: nothing has been freed
+        since, the same jobs lend, and the same is kept for a job before it."""
+        owners = self.lenders(priority)
+        return bool(owners) and not self.is_lent_in_vain(job, owners, freed, kept)
+
+    def is_lent_in_vain(
+        self, job: Borrower, owners: tuple[JobKey, ...], freed: Cluster, kept: Reservation | None
+    ) -> bool:
+        """Whether it is known that the spare nodes of these would not do for such a job."""
+        keys = [LentKey(job.shape, owners)]
+        if kept is not None and kept.job != job.key:
+            keys.append(LentKey(job.shape, owners, job.declared))
+        for key in keys:
+            known = self._lent_in_vain.get(key) or self._last_in_vain.get(key)
+            if known is not None and known.freed is freed and (known.kept is None or known.kept is kept):
+                return True
+        return False
+
+    def lent_in_vain(
+        self, job: Borrower, owners: tuple[JobKey, ...], room: Room, kept: Reservation | None = None
+    ) -> None:
+        """This does not fit on the spare nodes of these; or it does, but not without what is kept for a job before it,
+        which others that ask and declare the same do not pass either."""
+        declared = None if kept is None else job.declared
+        self._lent_in_vain[LentKey(job.shape, owners, declared)] = LentInVain(room.scene, room.freed, kept)
+
+    def in_vain_on(self, scene: Cluster, waiting: Container[RequestShape]) -> Mapping[LentKey, LentInVain]:
+        """What is known and stands where the next walk begins with this scene, of the shapes that wait. What was asked
+        behind a booking of this walk does not: that may be refused."""
+        both = {**self._last_in_vain, **self._lent_in_vain}
+        return {key: known for key, known in both.items() if known.scene is scene and key.shape in waiting}
 
     def recall(self, awaited: AwaitedAttempt, by: JobKey) -> None:
         """This one has to leave the spare nodes of a job that comes before it in the queue."""
