@@ -46,7 +46,7 @@ from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.victims.borrowers import borrowers, to_recall
-from closeknit.scheduling.victims.victim import Victim, gone
+from closeknit.scheduling.victims.victim import Victim, going_with_their_jobs, gone
 
 # From a missed renewal of a Lease until it is known whether the node is dead (Quiet.SILENT less Quiet.OVERDUE, and a
 # look at the Leases): nodes that died of one cause are found one after the other.
@@ -139,6 +139,7 @@ def _called_back(
     if is_whole and walk.questions.can_place(only, own.without(away.devices)):
         return None  # it goes there at once
     free = walk.preemptions.settled(own)
+    free = free.after(tuple(going_with_their_jobs(free, walk.now)))  # who borrowed may have been deleted
 
     def fits(some: Sequence[Victim]) -> bool:
         changes = (each for victim in some for each in gone(free, victim.job))

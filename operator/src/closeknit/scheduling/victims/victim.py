@@ -91,8 +91,8 @@ def gone(cluster: Cluster, job: TrainingJob) -> Iterator[ObjectChange]:
 
 
 def going(cluster: Cluster, now: datetime) -> Iterator[ObjectChange]:
-    """What changes once the Pods of ended attempts and of deleted jobs are gone, but for those that outstay their grace
-    period, and once those jobs hold nothing any more all of whose Pods have succeeded."""
+    """What changes once the Pods of ended attempts are gone, but for those that outstay their grace period, and once
+    those jobs hold nothing any more all of whose Pods have succeeded."""
     for key, job in cluster.jobs.items():
         if _has_succeeded(job, cluster):
             yield from gone(cluster, job)
@@ -101,18 +101,16 @@ def going(cluster: Cluster, now: datetime) -> Iterator[ObjectChange]:
         for pod in cluster.pods_of(key):
             if is_own(pod, job) and _is_going(pod, job, now):
                 yield from _ended(pod, cluster)
-    for pod in _of_deleted_jobs(cluster, now):
-        yield from _ended(pod, cluster)
 
 
-def _of_deleted_jobs(cluster: Cluster, now: datetime) -> Iterator[Pod]:
-    """Pods that are being deleted with their job, which is no more."""
+def going_with_their_jobs(cluster: Cluster, now: datetime) -> Iterator[ObjectChange]:
+    """What changes once those Pods are gone that are being deleted with their job, which is no more; likewise."""
     for key, pods in cluster.pods_by_job.items():
         if key in cluster.jobs or key in cluster.invalid_jobs:
             continue
         for pod in pods:
             if pod.deletion_timestamp is not None and now < lingers_from(pod.deletion_timestamp, now):
-                yield pod
+                yield from _ended(pod, cluster)
 
 
 def leaving(cluster: Cluster, awaited: Iterable[AwaitedAttempt]) -> Iterator[ObjectChange]:
