@@ -67,5 +67,5 @@ def no_reports(jobs: Jobs) -> Iterator[None]:
         for file in node.reports.glob("*"):
             file.unlink()
     yield
-    jobs.delete("trainingjob", "train")
+    jobs.cluster.kubectl("delete", "trainingjobs", "--all", f"--namespace={jobs.namespace}")
     jobs.wait_for_nothing()
