@@ -108,7 +108,7 @@ class Bed:
         """Waits until nothing is left of what the operator makes."""
         kinds = ("pods", "services", "resourceclaims")
         # The garbage collector looks for new kinds every 30 s, and collects nothing of a CRD's owners before.
-        self.cluster.wait_for(lambda: not any(self.names(kind) for kind in kinds), "all children to be gone", 180)
+        self.cluster.wait_for(lambda: not any(self.names(kind) for kind in kinds), "all children to be gone", 90)
 
     def delete(self, kind: str, name: str) -> None:
         self.cluster.delete(kind, name, self.namespace)
