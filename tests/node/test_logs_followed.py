@@ -95,8 +95,6 @@ def test_two_ranks_are_followed_from_before_their_pods_to_the_end(jobs: Jobs, tm
             tell(jobs, 0, pod)
         jobs.wait_for_end("Succeeded")
         assert process.wait(timeout=60) == 0
-        jobs.delete("trainingjob", "train")  # while the driver is there that takes its GPUs back
-        jobs.wait_for_nothing()
     printed = out.read_text().splitlines()
     for ranks in ("[0-7] ", "[8-15] "):
         lines = [line.removeprefix(ranks) for line in printed if line.startswith(ranks)]

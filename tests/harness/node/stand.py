@@ -73,12 +73,16 @@ class Stand:
 
     @contextmanager
     def claims(self) -> Iterator[None]:
-        """The GPUs of both nodes are given by claims."""
+        """The GPUs of both nodes are given by claims. What TrainingJobs still hold when it ends, failed or not, they give
+        back first: a Pod whose driver has gone stays for ever."""
         for node in self.nodes:
             node.offer_claims(self.machine(node))
-        yield
-        for node in self.nodes:
-            node.withdraw_claims()
+        try:
+            yield
+        finally:
+            self._take_back()
+            for node in self.nodes:
+                node.withdraw_claims()
 
     @contextmanager
     def plugin(self) -> Iterator[None]:
@@ -98,13 +102,24 @@ class Stand:
             _equip(self.cluster, node)
             node.offer_claims(self.machine(node))
             self.cluster.wait_for(lambda: self._tells(node.site.name), "the spare node's agent", 60)
-            yield replace(self, nodes=(*self.nodes, node))
+            try:
+                yield replace(self, nodes=(*self.nodes, node))
+            finally:
+                self._take_back()
         self.cluster.kubectl("delete", "nodetopology", node.site.name, "--ignore-not-found")
 
     def topology(self, node: str) -> Mapping[str, Any]:
         """A node's NodeTopology; empty where there is none."""
         found = self.cluster.get("nodetopologies")["items"]
         return next((each for each in found if each["metadata"]["name"] == node), {})
+
+    def _take_back(self) -> None:
+        self.cluster.kubectl("delete", "trainingjobs", "--all", "--all-namespaces", "--wait=false")
+        self.cluster.wait_for(lambda: not self._pods_with_claims(), "all Pods with GPUs of claims to be gone", 120)
+
+    def _pods_with_claims(self) -> list[str]:
+        pods = self.cluster.get("pods")["items"]
+        return [pod["metadata"]["name"] for pod in pods if pod["spec"].get("resourceClaims")]
 
     def _generation(self, node: str) -> int:
         return int(self.topology(node)["metadata"]["generation"])
