@@ -73,8 +73,8 @@ class Stand:
 
     @contextmanager
     def claims(self) -> Iterator[None]:
-        """The GPUs of both nodes are given by claims. What TrainingJobs hold in the end they give back first: a Pod whose
-        driver has gone stays for ever."""
+        """The GPUs of both nodes are given by claims. TrainingJobs give theirs back when it ends: a Pod
+        whose driver has gone stays for ever."""
         for node in self.nodes:
             node.offer_claims(self.machine(node))
         try:
