@@ -36,7 +36,7 @@ from closeknit.api.names import API_VERSION
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.booking.booking import booking
 from closeknit.cluster.cluster import build
-from closeknit.cluster.store.kinds import from_document
+from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.controller.writes.resources import PODS, TRAINING_JOBS
 from closeknit.kube.api import Api, JsonObject, Resource
 from closeknit.kube.errors import NotFound

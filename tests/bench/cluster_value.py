@@ -26,7 +26,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.objects.agent_report import AgentReport
 from closeknit.cluster.objects.node_objects import Node
 from closeknit.cluster.pods.pod import Pod
-from closeknit.cluster.store.kinds import KINDS, ClusterObject, ObjectChange, Stream, change
+from closeknit.cluster.store.watched_kinds import KINDS, ClusterObject, ObjectChange, Stream, change
 from scenarios.machines import hgx_h200
 from scenarios.manifests import (
     Manifest,

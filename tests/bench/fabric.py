@@ -38,7 +38,7 @@ from bench.clos_peers import PEERS, Peer
 from bench.scale import Fleet, parsed_topology
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.objects.dra import ResourceClaim
-from closeknit.cluster.store.kinds import ClusterObject, change
+from closeknit.cluster.store.watched_kinds import ClusterObject, change
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import can_place, place
 from closeknit.placement.values.placement import Placement

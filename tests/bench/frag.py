@@ -28,7 +28,7 @@ from closeknit.cluster.objects.agent_report import AgentReport
 from closeknit.cluster.objects.dra import ResourceClaim, ResourceSlice
 from closeknit.cluster.objects.node_objects import Node
 from closeknit.cluster.pods.pod import Pod
-from closeknit.cluster.store.kinds import ClusterObject, change
+from closeknit.cluster.store.watched_kinds import ClusterObject, change
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
 from closeknit.placement.values.placement import Placement

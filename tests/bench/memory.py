@@ -35,7 +35,7 @@ from bench.chart import DOCS, table
 from closeknit.agent.discovery.topology import discover
 from closeknit.api.names import API_VERSION, GROUP, VERSION
 from closeknit.api.nodetopology import Method
-from closeknit.cluster.store.kinds import KINDS
+from closeknit.cluster.store.watched_kinds import KINDS
 from faults.http_server import write_kubeconfig
 from harness.install import free_port
 from harness.machines import node_object, readings

@@ -28,7 +28,7 @@ from typing import Any
 
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.objects.agent_report import AgentReport
-from closeknit.cluster.store.kinds import ClusterObject, change, from_document
+from closeknit.cluster.store.watched_kinds import ClusterObject, change, from_document
 from closeknit.controller import interpreter
 from closeknit.controller.worker import ThreadWorker
 from closeknit.controller.writes.resources import PODS

@@ -36,7 +36,7 @@ from bench.queue_peers import ORDERS, TOLD, Ordered, Stopping, attained, shortes
 from bench.scale import Fleet, parsed_topology
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.store.kinds import ClusterObject
+from closeknit.cluster.store.watched_kinds import ClusterObject
 from closeknit.simulation.account import SHORT_S
 from closeknit.simulation.operated import Operated
 from closeknit.simulation.replay import Queue, replay

@@ -41,12 +41,12 @@ from closeknit.cluster.objects.agent_report import AgentReport
 from closeknit.cluster.objects.dra import ResourceClaim, ResourceSlice
 from closeknit.cluster.objects.node_objects import Node
 from closeknit.cluster.pods.pod import Pod
-from closeknit.cluster.store.kinds import ClusterObject, ObjectChange, change, from_document
+from closeknit.cluster.store.watched_kinds import ClusterObject, ObjectChange, change, from_document
 from closeknit.controller.interpreter import freeze_heap
 from closeknit.machine.graph import Machine
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
-from closeknit.placement.remedies.changes import nearest_changes
+from closeknit.placement.suggestions.changes import nearest_changes
 from closeknit.placement.values.placement import NoFit, Placement
 from scenarios.clusters import wanted
 from scenarios.machines import MACHINES

@@ -20,7 +20,7 @@ from uuid import UUID
 
 from bench.queue_depth import NOW, machines, running
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.store.kinds import from_document
+from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.controller.gauges.ranks import LIMIT, rank_info
 from closeknit.controller.gauges.totals import totals
 from closeknit.controller.interpreter import share_the_interpreter

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from closeknit.agent.main import READING_S, app
-from closeknit.cluster.store.kinds import KINDS
+from closeknit.cluster.store.watched_kinds import KINDS
 from closeknit.controller.main import main as operator
 from harness import chart_values
 from harness.build import bring

@@ -11,7 +11,7 @@ from closeknit.api.affinity import REQUIRED
 from closeknit.api.names import JobKey
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.store.kinds import from_document
+from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.placement.candidates.node_filter import admits
 from closeknit.placement.values.request import request
 from harness.local_cluster import LocalCluster

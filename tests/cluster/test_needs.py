@@ -9,7 +9,7 @@ import pytest
 
 from closeknit.cluster.cluster import build
 from closeknit.cluster.objects.pod_requests import needs
-from closeknit.cluster.store.kinds import from_document
+from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.placement.candidates.resource_fit import fits
 from harness.machines import NODE_SIZE, node_object
 from harness.operator_bed import ON_PLUGIN, PLUGIN_NODES, Bed

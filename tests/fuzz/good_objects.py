@@ -6,7 +6,7 @@ from typing import Any
 
 from closeknit.api.names import QUEUE_LABEL
 from closeknit.cluster.kueue.workload import workload_name
-from closeknit.cluster.store.kinds import KINDS, Stream
+from closeknit.cluster.store.watched_kinds import KINDS, Stream
 from harness.big_cluster import objects
 from harness.machines import notebook
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from closeknit.api.objects import TrainingJob
-from closeknit.cluster.store.kinds import BY_STREAM, KINDS, Stream
+from closeknit.cluster.store.watched_kinds import BY_STREAM, KINDS, Stream
 from closeknit.controller import watched_cluster as watched_cluster_module
 from closeknit.controller.watched_cluster import WatchedCluster
 from closeknit.kube.api import Key, ListPage, Resource, WatchEvent

@@ -10,7 +10,7 @@ import pytest
 
 from closeknit.cluster.cluster import PROVISIONING_SERVED, WORKLOADS_SERVED, build
 from closeknit.cluster.kueue.flavors import ServedKind
-from closeknit.cluster.store.kinds import BY_STREAM, Stream, from_document
+from closeknit.cluster.store.watched_kinds import BY_STREAM, Stream, from_document
 from closeknit.lifecycle.capacity.capacity_news import CapacityPolicy, capacity_news
 from closeknit.lifecycle.kueue.workload_news import workload_news
 from closeknit.placement.gang.cache import Tables

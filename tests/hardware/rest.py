@@ -24,8 +24,8 @@ import pynvml
 from closeknit.agent.discovery.readings.dump import decode
 from closeknit.agent.discovery.topology import discover
 from closeknit.agent.main import READING_S
-from closeknit.agent.nvml import door
-from closeknit.agent.nvml.nvml_questions import AskEvents, AskGpu, AskLive, AskPairs, AskPulse, AskSent
+from closeknit.agent.nvml import nvml_client
+from closeknit.agent.nvml.nvml_messages import AskEvents, AskGpu, AskLive, AskPairs, AskPulse, AskSent
 from closeknit.agent.nvml.nvml_session import NvmlSession
 from closeknit.agent.sources.hardware import HardwareSource
 from hardware.agent_seen import cpu_s, first_published_s, memory_mb
@@ -76,7 +76,7 @@ class Rest:
 
     def _discovered(self) -> None:
         """The machine read and understood: with the driver opened by a new process, and again."""
-        source = HardwareSource(Path("/"), door.Door(_worker(self._dump)))
+        source = HardwareSource(Path("/"), nvml_client.NvmlClient(_worker(self._dump)))
         for name in ("first_s", "again_s"):
             began = time.perf_counter()
             found = discover(source.read(), source.method)
@@ -150,10 +150,10 @@ class Rest:
 AS_IN_A_POD = """
 import json, sys
 from pathlib import Path
-from closeknit.agent.nvml.door import Door
+from closeknit.agent.nvml.nvml_client import NvmlClient
 from closeknit.kube.login.pod_login import PodLogin
 PodLogin.__init__.__defaults__ = (Path(sys.argv.pop(1)),)
-Door.__init__.__defaults__ = (json.loads(sys.argv.pop(1)),)
+NvmlClient.__init__.__defaults__ = (json.loads(sys.argv.pop(1)),)
 from closeknit.agent.main import main
 main()
 """
@@ -172,7 +172,7 @@ def _login(cluster: LocalCluster, folder: Path) -> dict[str, str]:
 
 
 def _worker(dump: Path | None) -> tuple[str, ...]:
-    return door.WORKER if dump is None else (sys.executable, "-m", "harness.nvml_driver", str(dump))
+    return nvml_client.WORKER if dump is None else (sys.executable, "-m", "harness.nvml_driver", str(dump))
 
 
 def _timed(function: Callable[..., Any], taken: list[float]) -> Callable[..., Any]:

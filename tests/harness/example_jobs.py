@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from closeknit.api.names import API_VERSION, JobKey
-from closeknit.cli.plan.decided import PlanRefused, decided
-from closeknit.cluster.store.kinds import from_document
+from closeknit.cli.plan.plan_decision import PlanRefused, decided
+from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.lifecycle.status.conditions import timestamp
 from harness import example_cluster
 from scenarios.story import Story

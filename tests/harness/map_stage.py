@@ -14,7 +14,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.store.kinds import from_document
+from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.controller.mapserver.feed import MapFeed
 from closeknit.controller.mapserver.pages import MapPages
 from closeknit.controller.mapserver.viewers import Viewers

@@ -16,7 +16,7 @@ import pynvml
 
 from closeknit.agent.discovery.readings.dump import decode
 from closeknit.agent.nvml import nvml_worker
-from closeknit.agent.nvml.nvml_questions import DriverQuestion
+from closeknit.agent.nvml.nvml_messages import DriverQuestion
 from closeknit.agent.nvml.nvml_session import NvmlSession
 from harness.nvml_handles import address
 from harness.nvml_library import NvmlLibrary

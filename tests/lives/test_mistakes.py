@@ -10,7 +10,7 @@ from closeknit.cluster.node.holders import holding
 from closeknit.controller.watched_cluster import WatchedCluster
 from closeknit.lifecycle import running_gang
 from closeknit.lifecycle.health import ending, in_place
-from closeknit.lifecycle.restart.judgement import Fails, StartsAgain
+from closeknit.lifecycle.restart.restart_decision import Fails, StartsAgain
 from lives.life import live
 
 SEEDS = (68, 144, *range(1, 32))  # of lives; the first two show what hardly any other does

@@ -9,7 +9,7 @@ from typing import Any
 
 from closeknit.api.nodetopology import NodeTopologySpec
 from closeknit.cluster.pods.pod import Pod
-from closeknit.cluster.store.kinds import Stream
+from closeknit.cluster.store.watched_kinds import Stream
 from closeknit.kube.api import JsonObject, Key
 from lives.agent import Agents
 from lives.api_server import RESOURCE_QUOTAS, ApiServer

@@ -12,7 +12,7 @@ import yaml
 from closeknit.cli.env import live_job
 from closeknit.cli.env.variables import sheet
 from closeknit.cli.input.given import Reach
-from closeknit.cli.plan.decided import Sitting
+from closeknit.cli.plan.plan_decision import Sitting
 from closeknit.cluster.booking.booking import BookingShare, decoded
 from closeknit.cluster.cluster import build
 from harness.node.trainers import Trainer

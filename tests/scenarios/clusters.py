@@ -16,13 +16,13 @@ from closeknit.api.reasons import ExclusionReason, GpuReason
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.cluster import Cluster, build
+from closeknit.cluster.immutable.table import EMPTY
 from closeknit.cluster.network.census import Census
 from closeknit.cluster.network.levels import Place
 from closeknit.cluster.node.node import Exclusion, Holder, HolderKind, MigView, NodeView, PluginOffer, RdmaOffer
 from closeknit.cluster.objects.pod_requests import amounts
 from closeknit.cluster.objects.taints_and_faults import Fault, FaultKind, Taint
-from closeknit.cluster.persistent.table import EMPTY
-from closeknit.cluster.store.kinds import from_document
+from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.machine.graph import Machine, machine
 from closeknit.placement.values.request import Request, request
 from scenarios.machines import MACHINES

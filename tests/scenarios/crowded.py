@@ -10,7 +10,7 @@ from typing import Any
 
 from closeknit.api.names import JobKey
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.store.kinds import from_document
+from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import can_place

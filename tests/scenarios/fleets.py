@@ -15,7 +15,7 @@ from typing import Any
 from closeknit.api.affinity import NodeAffinity, NodeRequirement, Operator, Term
 from closeknit.api.names import GPU_RESOURCE, IMEX_CHANNELS, MNNVL
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.store.kinds import ObjectChange, change, from_document
+from closeknit.cluster.store.watched_kinds import ObjectChange, change, from_document
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
 from scenarios.clusters import wanted

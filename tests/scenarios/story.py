@@ -21,7 +21,7 @@ from closeknit.cluster.cluster import PROVISIONING_SERVED, WORKLOADS_SERVED, Clu
 from closeknit.cluster.kueue.flavors import ServedKind
 from closeknit.cluster.objects.quota import Quota
 from closeknit.cluster.objects.silence import Quiet, Silence
-from closeknit.cluster.store.kinds import from_document
+from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.writes.resources import (
     BY_KIND,

@@ -5,7 +5,7 @@ from typing import Any
 
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.store.kinds import ClusterObject, from_document
+from closeknit.cluster.store.watched_kinds import ClusterObject, from_document
 from scenarios import manifests
 
 BEGINS = datetime(2026, 11, 21, 12, tzinfo=UTC)

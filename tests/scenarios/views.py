@@ -9,7 +9,7 @@ import pytest
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.node.node import Holder, NodeView
 from closeknit.cluster.node.view import node_view
-from closeknit.cluster.store.kinds import ClusterObject, from_document
+from closeknit.cluster.store.watched_kinds import ClusterObject, from_document
 from scenarios.manifests import Manifest
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

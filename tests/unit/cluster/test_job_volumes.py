@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.job_volumes import MOST_FREE, MOST_VOLUMES, NO_VOLUMES, Volumes, sources
-from closeknit.cluster.store.kinds import change
+from closeknit.cluster.store.watched_kinds import change
 from scenarios.manifests import claiming, storage_class, training_job, volume, volume_claim
 from scenarios.views import parsed
 

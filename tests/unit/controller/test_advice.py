@@ -7,7 +7,7 @@ import pytest
 
 from closeknit.api.names import JobKey
 from closeknit.placement.gang.cache import Tables
-from closeknit.placement.remedies.changes import inquiry
+from closeknit.placement.suggestions.changes import inquiry
 from closeknit.scheduling.memo import advice as module
 from closeknit.scheduling.memo.advice import Advisor
 from closeknit.scheduling.memo.memory import Memory

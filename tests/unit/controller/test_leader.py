@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.cluster.store.kinds import Stream
+from closeknit.cluster.store.watched_kinds import Stream
 from closeknit.controller.leader.fenced_api import DRAIN_S, FencedApi
 from closeknit.controller.leader.leadership import LEASE_NAME, Election
 from closeknit.controller.process import Process, ended

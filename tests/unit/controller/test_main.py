@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.controller import main, shell
+from closeknit.controller import kopf_operator, main
 from closeknit.kube.http.http_api import HttpApi
 
 
@@ -64,7 +64,7 @@ def process_of(monkeypatch: pytest.MonkeyPatch, *options: str) -> tuple[Any, Any
     monkeypatch.setattr(HttpApi, "connect", connect)
     monkeypatch.setattr(main, "Access", lambda reviews: reviews)
     monkeypatch.setattr(main, "Process", lambda api, _address, access, election, **_: (api, access, election))
-    monkeypatch.setattr(shell, "run", run)
+    monkeypatch.setattr(kopf_operator, "run", run)
     asyncio.run(main._run(main._parser().parse_args(options)))
     (made,) = runs
     return made

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from closeknit.api.names import JobKey
-from closeknit.cluster.store.kinds import Stream
+from closeknit.cluster.store.watched_kinds import Stream
 from closeknit.controller import loop as scheduling
 from closeknit.controller.process import Process, ended
 from closeknit.controller.vitals import LONGEST_DECISION_S

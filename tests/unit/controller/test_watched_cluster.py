@@ -8,7 +8,7 @@ import pytest
 
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.objects.silence import NODE_LEASES, POLL_S, Quiet
-from closeknit.cluster.store.kinds import from_document
+from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.controller.watched_cluster import UNHURRIED_S, WatchedCluster
 from closeknit.controller.worker import InlineWorker
 from closeknit.kube.api import Key, Resource

@@ -4,7 +4,7 @@ from itertools import islice
 
 import pytest
 
-from closeknit.controller.shell import Backoffs
+from closeknit.controller.kopf_operator import Backoffs
 from closeknit.kube.backoff import Backoff
 
 

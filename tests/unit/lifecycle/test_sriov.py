@@ -9,7 +9,7 @@ from closeknit.api.clustertopology import EQUAL_RESOURCES_MESSAGE
 from closeknit.api.objects import ClusterTopology
 from closeknit.cluster.cluster import build
 from closeknit.cluster.node.node import RdmaOffer
-from closeknit.cluster.store.kinds import change, from_document
+from closeknit.cluster.store.watched_kinds import change, from_document
 from scenarios.manifests import Manifest, cluster_topology, pod
 from scenarios.networks import degraded, environment, job, nics, pods, two
 from scenarios.story import Story

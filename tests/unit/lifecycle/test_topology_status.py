@@ -9,7 +9,7 @@ import pytest
 from closeknit.api.clustertopology import MAX_LEVELS, ClusterTopologyStatus
 from closeknit.api.objects import ClusterTopology
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.store.kinds import change
+from closeknit.cluster.store.watched_kinds import change
 from closeknit.lifecycle.topology_status import silences, topology_news
 from scenarios.manifests import Manifest, booked, node, node_topology, resource_slice, training_job
 from scenarios.views import NOON, cluster, parsed

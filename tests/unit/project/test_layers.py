@@ -46,7 +46,7 @@ def test_the_contracts_hold(graph: grimp.ImportGraph) -> None:
 BROKEN = [
     ("closeknit.placement.place", "closeknit.launch.manifests.pod_manifest", "The operator's layers"),
     ("closeknit.lifecycle.follow", "closeknit.scheduling.schedule", "The operator's layers"),
-    ("closeknit.cli.live.asking", "closeknit.controller.loop", "The operator's layers"),
+    ("closeknit.cli.live.cluster_objects", "closeknit.controller.loop", "The operator's layers"),
     ("closeknit.placement.place", "random", "Decisions are pure"),
     ("closeknit.scheduling.queue.room", "time", "Decisions are pure"),
     ("closeknit.lifecycle.topology_status", "closeknit.kube.api", "Decisions are pure"),
@@ -57,7 +57,7 @@ BROKEN = [
         "closeknit.api.crd.rules",
         "The CRDs are made once, by make generate: it takes a third of the time that a command has to start",
     ),
-    ("closeknit.kube.http.http_api", "closeknit.cluster.cluster", "The kube door knows no kinds"),
+    ("closeknit.kube.http.http_api", "closeknit.cluster.cluster", "The kube client knows no kinds"),
     ("closeknit.kube.http.http_api", "closeknit.runtime.logs", "Only the shells touch the API server"),
     ("closeknit.api.names", "closeknit.kube.api", "Only the shells touch the API server"),
     ("closeknit.runtime.web", "closeknit.machine.graph", "The runtime knows no work"),
@@ -82,7 +82,7 @@ BROKEN = [
     ("closeknit.agent.discovery.readings.pci", "pathlib", "Discovery is pure"),
     ("closeknit.agent.publish", "closeknit.placement.place", "The agent imports nothing of the operator's"),
     ("closeknit.sidecar.ras", "msgspec", "The sidecar stands alone: it has to start in an instant"),
-    ("closeknit.cli.plan.decided", "closeknit.kube.http.http_api", "closeknit plan needs no cluster"),
+    ("closeknit.cli.plan.plan_decision", "closeknit.kube.http.http_api", "closeknit plan needs no cluster"),
     ("closeknit.cli.input.manifest", "kubernetes", "closeknit plan needs no cluster"),
     ("closeknit.cli.explain.command", "closeknit.client.seen_job", "Nothing stands on the client"),
     (
@@ -121,7 +121,7 @@ def test_every_contract_has_been_seen_red() -> None:
 
 def test_a_command_that_is_not_plan_may_use_the_cluster(graph: grimp.ImportGraph) -> None:
     changed = deepcopy(graph)
-    changed.add_import(importer="closeknit.cli.live.asking", imported="closeknit.kube.http.http_api")
+    changed.add_import(importer="closeknit.cli.live.cluster_objects", imported="closeknit.kube.http.http_api")
     assert broken(changed) == []
 
 

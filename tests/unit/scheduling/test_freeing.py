@@ -12,7 +12,7 @@ from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.policy.admit import admit
 from closeknit.scheduling.policy.gates import gated, put_aside, readable
 from closeknit.scheduling.policy.hold import held
-from closeknit.scheduling.policy.walk import Walk
+from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.queue.entries import Case, Outcome, Schedule, queue_place
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.schedule import schedule

@@ -7,7 +7,7 @@ import pytest
 
 from closeknit.api.reasons import PendingReason
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.store.kinds import from_document
+from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.lifecycle.verdict import Book, Wait, WaitCause
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place

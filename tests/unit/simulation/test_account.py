@@ -3,7 +3,7 @@
 import pytest
 
 from closeknit.cluster.objects.node_objects import PriorityClass
-from closeknit.cluster.store.kinds import change
+from closeknit.cluster.store.watched_kinds import change
 from closeknit.simulation.account import SAMPLES, Bookkeeper, ReplayAccount
 from closeknit.simulation.fractional import Sharing
 from closeknit.simulation.operated import Operated

@@ -12,7 +12,7 @@ from closeknit.api.nodetopology_status import RunEnd
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.objects.agent_report import AgentReport
-from closeknit.cluster.store.kinds import ObjectChange, Stream, change, from_document
+from closeknit.cluster.store.watched_kinds import ObjectChange, Stream, change, from_document
 from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.lifecycle.verdict import Book

@@ -7,7 +7,7 @@ import pytest
 from closeknit.api.reasons import EndReason
 from closeknit.api.trainingjob import Defragment, Elastic, TrainingJobSpec
 from closeknit.cluster.objects.node_objects import PriorityClass
-from closeknit.cluster.store.kinds import change
+from closeknit.cluster.store.watched_kinds import change
 from closeknit.simulation.account import Bookkeeper, ReplayAccount
 from closeknit.simulation.changing import RunLeft
 from closeknit.simulation.fractional import Sharing

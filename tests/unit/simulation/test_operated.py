@@ -3,7 +3,7 @@
 from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.objects.node_objects import PriorityClass
-from closeknit.cluster.store.kinds import change, from_document
+from closeknit.cluster.store.watched_kinds import change, from_document
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
 from closeknit.placement.values.placement import Placement

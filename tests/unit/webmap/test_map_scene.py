@@ -12,7 +12,7 @@ import pytest
 from closeknit.api.names import JobKey
 from closeknit.api.trainingjob import Parallelism
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.store.kinds import ObjectChange, Stream
+from closeknit.cluster.store.watched_kinds import ObjectChange, Stream
 from closeknit.placement.ranks.coordinates import coordinates
 from closeknit.webmap import scene as scenes
 from closeknit.webmap.frames import FRAME_BYTES, OPEN, Veil, frames

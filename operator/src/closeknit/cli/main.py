@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.completion import completion_init, get_completion_script
 
-from closeknit.cli import job_commands
+from closeknit.cli import command_signatures
 from closeknit.cli.completion import names_there
 from closeknit.cli.completion.kubectl import complete
 from closeknit.cli.input.given import Reach, check_read_once
@@ -22,7 +22,7 @@ from closeknit.cli.output.outlet import answering
 if TYPE_CHECKING:
     from typer.models import CommandInfo
 
-    from closeknit.cli.plan.decided import Placed, PlanRefused
+    from closeknit.cli.plan.plan_decision import Placed, PlanRefused
     from closeknit.cli.plan.supposed import Supposed
 
 PROGRAM = "closeknit"
@@ -139,7 +139,7 @@ def plan(  # noqa: PLR0913 - one for each option
     from datetime import UTC, datetime  # noqa: PLC0415
 
     from closeknit.cli.plan import plan_json  # noqa: PLC0415
-    from closeknit.cli.plan.decided import PlanRefused  # noqa: PLC0415
+    from closeknit.cli.plan.plan_decision import PlanRefused  # noqa: PLC0415
     from closeknit.cli.plan.supposed import supposed  # noqa: PLC0415
 
     granted = supposed(without, as_if_free)
@@ -147,9 +147,10 @@ def plan(  # noqa: PLR0913 - one for each option
         if cluster is None:
             import asyncio  # noqa: PLC0415
 
-            from closeknit.cli.live import asking  # noqa: PLC0415
+            from closeknit.cli.live import cluster_objects  # noqa: PLC0415
 
-            answer = asyncio.run(asking.plan(job, Reach(kubeconfig, context, namespace), datetime.now(UTC), granted))
+            reach = Reach(kubeconfig, context, namespace)
+            answer = asyncio.run(cluster_objects.plan(job, reach, datetime.now(UTC), granted))
         else:
             Reach(kubeconfig, context).check_not_asked("--cluster")
             answer = _planned(job, cluster, namespace, granted)
@@ -170,7 +171,7 @@ def _planned(job: Path, cluster: Path, namespace: str | None, granted: "Supposed
     from datetime import UTC, datetime  # noqa: PLC0415
 
     from closeknit.cli.input import cluster_file  # noqa: PLC0415
-    from closeknit.cli.plan.decided import plan as decide  # noqa: PLC0415
+    from closeknit.cli.plan.plan_decision import plan as decide  # noqa: PLC0415
 
     check_read_once({"--filename": job, "--cluster": cluster})
     written = cluster_file.training_job(job, namespace)
@@ -313,7 +314,7 @@ def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.", show_
     print(get_completion_script(prog_name=PROGRAM, complete_var=f"_{PROGRAM.upper()}_COMPLETE", shell=shell.value))
 
 
-job_commands.add_to(app)
+command_signatures.add_to(app)
 # As --help lists them: what is asked most comes first.
 _ORDER = ("status", "jobs", "explain", "watch", "logs", "ranks", "env", "plan", "simulate", "topology", "map")
 app.registered_commands.sort(key=lambda each: _ORDER.index(name) if (name := _name(each)) in _ORDER else len(_ORDER))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         TopologyRequest,
         Traffic,
     )
-    from closeknit.cli.plan.decided import Placed, PlanRefused
+    from closeknit.cli.plan.plan_decision import Placed, PlanRefused
 
 # What takes a third of a second to import comes once somebody names it.
 _LATER = {
@@ -37,7 +37,7 @@ _LATER = {
         ),
         "closeknit.api.trainingjob",
     ),
-    **dict.fromkeys(("Placed", "PlanRefused"), "closeknit.cli.plan.decided"),
+    **dict.fromkeys(("Placed", "PlanRefused"), "closeknit.cli.plan.plan_decision"),
 }  # fmt: skip
 
 __all__ = [

@@ -15,7 +15,7 @@ from closeknit.cli.answers.job_answers import Explanation
 from closeknit.cli.input.given import Reach
 from closeknit.cli.input.not_there import NotThere
 from closeknit.cli.jobs.found_jobs import asked_pods, read
-from closeknit.cli.live.way import NOT_INSTALLED, TRAINING_JOBS, reached
+from closeknit.cli.live.cluster_connection import NOT_INSTALLED, TRAINING_JOBS, reached
 from closeknit.client.client_errors import ClientError, JobRefused, NoSuchJob, WaitTimeout
 from closeknit.client.job_draft import JobDraft
 from closeknit.client.job_event import JobEvent
@@ -28,7 +28,7 @@ from closeknit.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound, T
 from closeknit.kube.http.http_api import HttpApi
 
 if TYPE_CHECKING:
-    from closeknit.cli.plan.decided import Placed, PlanRefused
+    from closeknit.cli.plan.plan_decision import Placed, PlanRefused
 
 EVENTS = Resource("", "v1", "events")
 LINES_AHEAD = 256  # of a log that are read before somebody takes them: 16 MB of the longest lines
@@ -57,7 +57,7 @@ class AsyncClient(JobMaker):
         """What the operator would decide now: Placed with nodes, GPUs and ranks, or PlanRefused with its reason and
         the nearest changes that would fit. The API server is asked by dry runs whether it takes job and Pods; nothing
         is made. Raises JobRefused and ClientError."""
-        from closeknit.cli.live.asking import plan_of  # noqa: PLC0415 - a second of models, which no other call needs
+        from closeknit.cli.live.cluster_objects import plan_of  # noqa: PLC0415 - a second of models, which no other call needs
 
         written = _draft(job).checked()
         reach = Reach(self._reach.kubeconfig, self._reach.context)

@@ -20,7 +20,7 @@ from closeknit.client.waiting import Progress, Until
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from closeknit.cli.plan.decided import Placed, PlanRefused
+    from closeknit.cli.plan.plan_decision import Placed, PlanRefused
 
 _T = TypeVar("_T")
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from closeknit.cli.live.way import TRAINING_JOBS
+from closeknit.cli.live.cluster_connection import TRAINING_JOBS
 from closeknit.client.client_errors import JobFailed, NoSuchJob
 from closeknit.client.seen_job import SeenJob
 from closeknit.kube.api import Api

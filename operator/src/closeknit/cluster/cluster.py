@@ -17,6 +17,8 @@ from closeknit.cluster.booking.job import InvalidJob, is_whole
 from closeknit.cluster.capacity.placeholder import CapacityRefusal, FirstAsk, Placeholder
 from closeknit.cluster.capacity.provisioning import ProvisioningRequest
 from closeknit.cluster.forest.forest import Forest
+from closeknit.cluster.immutable.heartbeats import STALE_AFTER
+from closeknit.cluster.immutable.table import EMPTY, ObjectKey, Table
 from closeknit.cluster.job_volumes import NO_VOLUMES, Awaited, Volumes, awaited, volumes_of
 from closeknit.cluster.kueue.admission import Admission, admission
 from closeknit.cluster.kueue.workload import Workload, own
@@ -32,10 +34,10 @@ from closeknit.cluster.objects.dra import DeviceTaintRule, ResourceClaim
 from closeknit.cluster.objects.node_objects import DeviceClass, PriorityClass
 from closeknit.cluster.objects.pod_requests import Amounts
 from closeknit.cluster.objects.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from closeknit.cluster.persistent.heartbeats import STALE_AFTER
-from closeknit.cluster.persistent.table import EMPTY, ObjectKey, Table
 from closeknit.cluster.pods.pod import UUIDS, Pod
-from closeknit.cluster.store.indexers import (
+from closeknit.cluster.store.next_version import after
+from closeknit.cluster.store.object_store import ObjectTables
+from closeknit.cluster.store.table_definitions import (
     ALLOCATIONS,
     AWAITING,
     BLAMED_ON,
@@ -73,9 +75,7 @@ from closeknit.cluster.store.indexers import (
     WORKLOADS,
     WORKLOADS_OF,
 )
-from closeknit.cluster.store.kinds import ClusterObject, ObjectChange, change
-from closeknit.cluster.store.next_version import after
-from closeknit.cluster.store.object_tables import ObjectTables
+from closeknit.cluster.store.watched_kinds import ClusterObject, ObjectChange, change
 
 WORKLOADS_SERVED, PROVISIONING_SERVED = "workloads", "provisioningrequests"
 """Names of the ServedKinds that say so."""

@@ -17,6 +17,7 @@ from closeknit.api.affinity import NodeAffinity, NodeRequirement, Operator, Term
 from closeknit.api.text.opaque import short
 from closeknit.api.trainingjob import PodTemplate, TrainingJobSpec
 from closeknit.cluster.booking.booking import names
+from closeknit.cluster.immutable.table import Index, Reader, Table
 from closeknit.cluster.objects.storage import (
     ONE_NODE,
     ONE_POD,
@@ -27,8 +28,13 @@ from closeknit.cluster.objects.storage import (
     any_of,
     claim_to_be,
 )
-from closeknit.cluster.persistent.table import Index, Reader, Table
-from closeknit.cluster.store.indexers import FREE_VOLUMES, STORAGE_CLASSES, VOLUME_CLAIMS, VOLUMES, VOLUMES_MEANT_FOR
+from closeknit.cluster.store.table_definitions import (
+    FREE_VOLUMES,
+    STORAGE_CLASSES,
+    VOLUME_CLAIMS,
+    VOLUMES,
+    VOLUMES_MEANT_FOR,
+)
 
 K = TypeVar("K", bound=Any)
 V = TypeVar("V")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from closeknit.api.names import TRAINING_JOB, JobKey
-from closeknit.cluster.store.kinds import Stream
+from closeknit.cluster.store.watched_kinds import Stream
 from closeknit.controller.watched_cluster import WatchedCluster
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.writes.results import Created, Deleted, Exists, Result, StatusStored, Stopped

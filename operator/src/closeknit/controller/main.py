@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
 
-from closeknit.controller import shell
+from closeknit.controller import kopf_operator
 from closeknit.controller.gauges.ranks import LIMIT
 from closeknit.controller.leader.leadership import Election
 from closeknit.controller.process import Process
@@ -79,7 +79,7 @@ async def _run(options: argparse.Namespace) -> None:
             certificate=certificate,
             shows_map=options.shows_map,
         )
-        await shell.run(process)
+        await kopf_operator.run(process)
 
 
 def _parser() -> argparse.ArgumentParser:

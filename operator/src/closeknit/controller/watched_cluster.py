@@ -16,7 +16,7 @@ from closeknit.cluster.objects.agent_report import AgentReport
 from closeknit.cluster.objects.dra import ResourceClaim
 from closeknit.cluster.objects.silence import NODE_LEASES, POLL_S, SignsOfLife, renewal
 from closeknit.cluster.pods.pod import Pod
-from closeknit.cluster.store.kinds import BY_STREAM, KINDS, ClusterObject, Kind, ObjectChange, Stream
+from closeknit.cluster.store.watched_kinds import BY_STREAM, KINDS, ClusterObject, Kind, ObjectChange, Stream
 from closeknit.controller.templates import Templates
 from closeknit.controller.worker import Worker
 from closeknit.controller.writes.resources import TRAINING_JOBS

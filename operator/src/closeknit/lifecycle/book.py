@@ -37,13 +37,13 @@ from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.blocking_pods import leftovers
 from closeknit.lifecycle.attempt.launched_gang import Lost, gang
 from closeknit.lifecycle.attempt.subject import Subject
+from closeknit.lifecycle.lost_nodes.staying_pods import cannot_stay, farewells, replacing, told_otherwise
 from closeknit.lifecycle.restart.lemons import lemons_of
 from closeknit.lifecycle.status.conditions import moment, stated
 from closeknit.lifecycle.status.degraded import degradation, harmed
 from closeknit.lifecycle.status.pauses import is_between, lingers_from
 from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import unknown_preference
-from closeknit.lifecycle.swap.staying_pods import cannot_stay, farewells, replacing, told_otherwise
 from closeknit.lifecycle.transitions import runs, waits
 from closeknit.lifecycle.writes.plan import Notice, Plan
 from closeknit.lifecycle.writes.quota_demand import given_back, quota_demand

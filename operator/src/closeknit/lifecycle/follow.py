@@ -19,6 +19,7 @@ from closeknit.lifecycle.awaited_room import await_room
 from closeknit.lifecycle.book import book
 from closeknit.lifecycle.ended_by_verdict import evict, evict_by_kueue, grow, move, shrink
 from closeknit.lifecycle.health.ending import abandoned, over, succeeded
+from closeknit.lifecycle.lost_nodes.staying_pods import cannot_stay, farewells
 from closeknit.lifecycle.reserved_words import estimated_start, expectation
 from closeknit.lifecycle.running_gang import tend
 from closeknit.lifecycle.status.capacity_words import capacity_words
@@ -28,7 +29,6 @@ from closeknit.lifecycle.status.degraded import FIXED
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import patient_until, unknown_preference
-from closeknit.lifecycle.swap.staying_pods import cannot_stay, farewells
 from closeknit.lifecycle.transitions import ends, runs, waits
 from closeknit.lifecycle.unreadable import erred
 from closeknit.lifecycle.verdict import (

@@ -49,12 +49,12 @@ from closeknit.lifecycle.health.ending import (
 from closeknit.lifecycle.health.misplaced import misplaced
 from closeknit.lifecycle.health.slow_path import counts_from, slow_path
 from closeknit.lifecycle.health.unschedulable import unschedulable
+from closeknit.lifecycle.lost_nodes.dead_nodes import dead_nodes
+from closeknit.lifecycle.lost_nodes.staying_pods import farewells, is_missed, told_otherwise
 from closeknit.lifecycle.status.conditions import found, stated
 from closeknit.lifecycle.status.degraded import Degradation, degradation, harmed, together
 from closeknit.lifecycle.status.lost_time import Launch, launch, phases_told
 from closeknit.lifecycle.status.pauses import is_between, later, restart_at
-from closeknit.lifecycle.swap.dead_nodes import dead_nodes
-from closeknit.lifecycle.swap.staying_pods import farewells, is_missed, told_otherwise
 from closeknit.lifecycle.transitions import runs
 from closeknit.lifecycle.transitions.next_status import BEING_STARTED
 from closeknit.lifecycle.writes.answers import TOLD_AGAIN

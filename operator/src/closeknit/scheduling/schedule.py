@@ -16,26 +16,26 @@ from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.question_budget import QuestionBudget
 from closeknit.scheduling.memo.questions import Questions
 from closeknit.scheduling.memo.refusal_words import AGAIN, renewed
-from closeknit.scheduling.memo.standing import Standing, in_order, noted
 from closeknit.scheduling.memo.template_memory import template_memory
+from closeknit.scheduling.memo.unchanged_verdicts import Standing, in_order, noted
 from closeknit.scheduling.policy.contenders import Crowd
 from closeknit.scheduling.policy.gates import gated, put_aside, readable
 from closeknit.scheduling.policy.hold import held
 from closeknit.scheduling.policy.lemons_last import LemonsLast
 from closeknit.scheduling.policy.patience import Patience
+from closeknit.scheduling.policy.policy_context import Policy, Walk
 from closeknit.scheduling.policy.probation import Probation
-from closeknit.scheduling.policy.replace import replaced
-from closeknit.scheduling.policy.walk import Policy, Walk
-from closeknit.scheduling.preemption.awaiting import awaiting
-from closeknit.scheduling.preemption.evict import evicted
+from closeknit.scheduling.policy.replace_lost_nodes import replaced
+from closeknit.scheduling.preemption.leaving_victim import evicted
 from closeknit.scheduling.preemption.preempt import preempt
+from closeknit.scheduling.preemption.waiting_preemptor import awaiting
 from closeknit.scheduling.queue.entries import UNREAD, Case, Outcome, QueueEntry, Schedule, is_same_scene
 from closeknit.scheduling.queue.queue_reservation import QueueReservation
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.resizing.fewer_gpus import or_with_fewer
 from closeknit.scheduling.resizing.grow import grown
 from closeknit.scheduling.victims.movers import Movers
-from closeknit.scheduling.victims.preemptions import Preemptions
+from closeknit.scheduling.victims.preemption_state import Preemptions
 
 POLICIES: tuple[Policy, ...] = (
     readable,

@@ -14,7 +14,7 @@ from closeknit.cluster.booking.parameter_servers import needs_on_a_node
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.objects.pod_requests import CPU, MEMORY
 from closeknit.cluster.pods.pod import Lodger
-from closeknit.cluster.store.kinds import ObjectChange, Stream, change
+from closeknit.cluster.store.watched_kinds import ObjectChange, Stream, change
 from closeknit.lifecycle.book import assumed, reason_of
 from closeknit.lifecycle.reserved_words import estimated_start
 from closeknit.lifecycle.status.conditions import Observation, moment, observed, timestamp
@@ -38,7 +38,7 @@ from closeknit.placement.candidates.resource_fit import fits
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.values.placement import Placement
 from closeknit.scheduling.memo.memory import Memory
-from closeknit.scheduling.preemption.evict import MOVES_WITHIN
+from closeknit.scheduling.preemption.leaving_victim import MOVES_WITHIN
 from closeknit.scheduling.queue.entries import QueueEntry, Schedule
 from closeknit.scheduling.schedule import schedule
 from closeknit.scheduling.victims.victim import gone

@@ -8,8 +8,8 @@ import pytest
 
 from closeknit.agent.discovery.readings.readings import Readings
 from closeknit.agent.discovery.simulated.simulation import readings_of
-from closeknit.agent.nvml.gpu import P2P_READ
-from closeknit.agent.nvml.nvml_questions import framed
+from closeknit.agent.nvml.gpu_static import P2P_READ
+from closeknit.agent.nvml.nvml_messages import framed
 from closeknit.agent.nvml.nvml_session import NvmlSession
 from closeknit.agent.sources.simulated import load_profile
 from harness.nvml_fields import VALUE_MEMBERS

@@ -16,9 +16,9 @@ from closeknit.agent.discovery.readings.carried_gpus import remembered
 from closeknit.agent.discovery.readings.readings import HealthReading, Readings
 from closeknit.agent.discovery.simulated.simulation import readings_of
 from closeknit.agent.discovery.topology import Discovery, discover
-from closeknit.agent.nvml import gpu_pulse as nvml_health
-from closeknit.agent.nvml.door import NoAnswer
-from closeknit.agent.nvml.nvml_questions import ANSWERS, DriverQuestion, framed
+from closeknit.agent.nvml import gpu_state as nvml_health
+from closeknit.agent.nvml.nvml_client import NoAnswer
+from closeknit.agent.nvml.nvml_messages import ANSWERS, DriverQuestion, framed
 from closeknit.agent.sources import hardware
 from closeknit.agent.sources.hardware import HardwareSource
 from closeknit.agent.sources.simulated import load_profile

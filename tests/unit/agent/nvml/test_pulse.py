@@ -11,10 +11,10 @@ from closeknit.agent.discovery.health.history import History, followed
 from closeknit.agent.discovery.readings.carried_gpus import remembered
 from closeknit.agent.discovery.readings.readings import GpuReading, HealthReading, Readings, XidReading
 from closeknit.agent.discovery.simulated.simulation import readings_of
-from closeknit.agent.nvml import gpu_pulse as nvml_health
-from closeknit.agent.nvml.door import NoAnswer
-from closeknit.agent.nvml.identity import has_failed
-from closeknit.agent.nvml.nvml_questions import AskGpu, AskPulse
+from closeknit.agent.nvml import gpu_state as nvml_health
+from closeknit.agent.nvml.gpu_refresh import has_failed
+from closeknit.agent.nvml.nvml_client import NoAnswer
+from closeknit.agent.nvml.nvml_messages import AskGpu, AskPulse
 from closeknit.agent.nvml.nvml_session import NvmlSession
 from closeknit.agent.sources import hardware
 from closeknit.agent.sources.hardware import HardwareSource

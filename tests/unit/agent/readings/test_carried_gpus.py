@@ -19,7 +19,7 @@ from closeknit.agent.discovery.readings.readings import (
 from closeknit.agent.discovery.simulated.profile import Faults, LinkFault
 from closeknit.agent.discovery.simulated.simulation import readings_of
 from closeknit.agent.discovery.topology import discover
-from closeknit.agent.nvml.nvml_questions import AskGpu, AskPairs, AskSurvey, Question, Survey
+from closeknit.agent.nvml.nvml_messages import AskGpu, AskPairs, AskSurvey, Question, Survey
 from closeknit.agent.nvml.nvml_session import NvmlSession
 from closeknit.agent.sources.recorded import RecordedSource
 from closeknit.agent.sources.simulated import load_profile, profile_names

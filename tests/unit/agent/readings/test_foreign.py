@@ -16,7 +16,7 @@ from closeknit.agent.discovery.simulated.simulation import readings_of
 from closeknit.agent.discovery.usage.allocations import AllocationReason, Grant, Unanswered
 from closeknit.agent.kubelet.kubelet_source import KubeletSource
 from closeknit.agent.node_agent import Agent
-from closeknit.agent.nvml import gpu_pulse
+from closeknit.agent.nvml import gpu_state
 from closeknit.agent.publish import Publisher
 from closeknit.agent.sources.hardware import HardwareSource
 from closeknit.agent.sources.simulated import load_profile
@@ -131,7 +131,7 @@ def test_a_mig_device_without_a_uuid_may_be_the_one_that_is_held() -> None:
 def test_without_the_hosts_process_namespace_nobody_is_foreign(
     initial: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_pulse, "_sees_all_processes", lambda: initial)
+    monkeypatch.setattr(gpu_state, "_sees_all_processes", lambda: initial)
     NvmlLibrary(with_pids(17)).install(monkeypatch)
     read = HardwareSource(tmp_path, InProcess()).read().gpus[0]
     assert read.health is not None and read.health.pids == ((17,) if initial else None)

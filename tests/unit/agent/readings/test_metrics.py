@@ -15,8 +15,8 @@ from closeknit.agent.discovery.readings.readings import Readings
 from closeknit.agent.discovery.simulated.simulation import readings_of
 from closeknit.agent.metrics import GpuMetrics
 from closeknit.agent.node_agent import LONGEST_READING_S, Agent
-from closeknit.agent.nvml.door import NoAnswer
-from closeknit.agent.nvml.nvml_questions import AskLive
+from closeknit.agent.nvml.nvml_client import NoAnswer
+from closeknit.agent.nvml.nvml_messages import AskLive
 from closeknit.agent.sources.hardware import HardwareSource
 from closeknit.agent.sources.simulated import SimulatedSource, load_profile
 from closeknit.api.nodetopology import Method

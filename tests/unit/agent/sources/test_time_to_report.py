@@ -13,7 +13,7 @@ from closeknit.agent.discovery.readings.readings import HealthReading, Readings
 from closeknit.agent.discovery.simulated.simulation import readings_of
 from closeknit.agent.main import READING_S
 from closeknit.agent.node_agent import START_SPREAD_S, Agent
-from closeknit.agent.nvml.door import KILL_S, NoAnswer
+from closeknit.agent.nvml.nvml_client import KILL_S, NoAnswer
 from closeknit.agent.publish import NODE_TOPOLOGIES, NODES, Publisher
 from closeknit.agent.sources import hardware
 from closeknit.agent.sources.hardware import ANSWER_S, HardwareSource

@@ -21,7 +21,7 @@ from closeknit.agent.discovery.usage.allocations import Grant
 from closeknit.agent.discovery.usage.traffic_paths import MOVED_BYTES, TrafficPaths
 from closeknit.agent.kubelet.kubelet_source import KubeletSource
 from closeknit.agent.node_agent import Agent
-from closeknit.agent.nvml import gpu_pulse
+from closeknit.agent.nvml import gpu_state
 from closeknit.agent.publish import NODE_TOPOLOGIES, NODES, Publisher
 from closeknit.agent.sources.hardware import HardwareSource
 from closeknit.agent.sources.simulated import load_profile
@@ -210,7 +210,7 @@ def test_an_agent_publishes_a_way_when_it_is_new_and_then_nothing(
     machine = msgspec.structs.replace(whole, gpus=(first, *whole.gpus[1:]))
     library = NvmlLibrary(machine)
     library.install(monkeypatch)
-    monkeypatch.setattr(gpu_pulse, "_sees_all_processes", lambda: True)
+    monkeypatch.setattr(gpu_state, "_sees_all_processes", lambda: True)
     monkeypatch.setattr(traffic_paths, "LOOK_S", 0.0)
     write(tmp_path / "proc/1/net/dev", DEV.replace("eth0", "eth1"))
     write(tmp_path / "proc/17/net/dev", DEV)

@@ -13,8 +13,8 @@ from aiohttp import web
 
 from closeknit.cli.input.given import Reach
 from closeknit.cli.input.not_there import NotThere
-from closeknit.cli.live import asking
-from closeknit.cli.plan.decided import Placed, PlanRefused
+from closeknit.cli.live import cluster_objects
+from closeknit.cli.plan.plan_decision import Placed, PlanRefused
 from faults.http_server import serving
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
@@ -67,7 +67,7 @@ def planned(cluster: Cluster, folder: Path, **spec: Any) -> Placed | PlanRefused
             config = json.loads((folder / "kubeconfig").read_text())
             config["contexts"][0]["context"]["namespace"] = "of-context"
             (folder / "kubeconfig").write_text(json.dumps(config))
-            return await asking.plan(folder / "job.yaml", Reach(folder / "kubeconfig"), datetime.now(UTC))
+            return await cluster_objects.plan(folder / "job.yaml", Reach(folder / "kubeconfig"), datetime.now(UTC))
 
     return asyncio.run(main())
 
@@ -78,7 +78,7 @@ def test_a_job_is_placed_and_offered_to_the_cluster_as_it_would_be_made(tmp_path
     answer = planned(cluster, tmp_path)
     assert isinstance(answer, Placed)
     assert (str(answer.job), answer.placement.node_count) == ("of-context/train", 2)
-    assert answer.unchecked == (asking.NOT_LOOKED_FOR,)
+    assert answer.unchecked == (cluster_objects.NOT_LOOKED_FOR,)
     (first, job), (second, pod) = cluster.made
     assert (first, second) == ("trainingjobs", "pods")
     assert job["metadata"] == {"name": "train", "namespace": "of-context", "labels": {"team": "a"}}
@@ -117,7 +117,7 @@ def test_what_nobody_may_ask_is_told(tmp_path: Path) -> None:
     assert answer.unchecked == (
         "what the API server says to its TrainingJob, for you may not create trainingjobs in of-context",
         "what the API server says to its Pod, for you may not create pods in of-context",
-        asking.NOT_LOOKED_FOR,
+        cluster_objects.NOT_LOOKED_FOR,
     )
 
 

@@ -6,10 +6,10 @@ from typing import Any
 from rich.console import Console
 
 from closeknit.api.objects import TrainingJob
-from closeknit.cli.plan.decided import PlanRefused, plan
+from closeknit.cli.plan.plan_decision import PlanRefused, plan
 from closeknit.cli.plan.plan_json import as_json
 from closeknit.cli.plan.plan_table import print_table
-from closeknit.cluster.store.kinds import from_document
+from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.lifecycle.status.conditions import timestamp
 from scenarios.manifests import training_job
 from scenarios.story import Story

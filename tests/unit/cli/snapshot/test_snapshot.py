@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from closeknit.cli.input.given import Reach
 from closeknit.cli.main import app
 from closeknit.cli.snapshot.command import snapshot, written
-from closeknit.cli.snapshot.kept import SHAPES
-from closeknit.cluster.store.kinds import KINDS
+from closeknit.cli.snapshot.kept_fields import SHAPES
+from closeknit.cluster.store.watched_kinds import KINDS
 from faults.http_server import serving
 
 EXAMPLES = Path(__file__).parents[4] / "examples"

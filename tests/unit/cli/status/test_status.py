@@ -20,7 +20,7 @@ from closeknit.cli.status import glance, told_topology
 from closeknit.cli.status.command import status
 from closeknit.cli.status.glance import NO_OBJECT, NO_RIGHT, NOT_TOLD
 from closeknit.cli.status.told_topology import ToldTopology
-from closeknit.cluster.store.kinds import KINDS
+from closeknit.cluster.store.watched_kinds import KINDS
 from faults.http_server import serving
 from unit.cli.jobs.test_told_job import compared
 

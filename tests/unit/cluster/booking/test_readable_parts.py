@@ -10,7 +10,7 @@ import pytest
 from closeknit.cluster.booking.booking import decoded
 from closeknit.cluster.booking.readable_parts import readable_parts
 from closeknit.cluster.cluster import build
-from closeknit.cluster.store.kinds import from_document
+from closeknit.cluster.store.watched_kinds import from_document
 from scenarios.manifests import booked, condition, training_job
 from scenarios.story import plugin_node
 

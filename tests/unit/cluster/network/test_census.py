@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from closeknit.cluster.immutable.heartbeats import Heartbeats
 from closeknit.cluster.network.census import Census, LabelledLevels
 from closeknit.cluster.network.levels import SCHEMES, Levels, Place, Scheme, nvlink_domain
-from closeknit.cluster.persistent.heartbeats import Heartbeats
 
 KEYS = (
     "net.example/block",

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.store.kinds import ObjectChange, Stream, change, from_document
+from closeknit.cluster.store.watched_kinds import ObjectChange, Stream, change, from_document
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
 from closeknit.placement.values.placement import NoFit, Placement, Share

@@ -6,7 +6,7 @@ import pytest
 
 from closeknit.cluster.node.node import NodeView
 from closeknit.cluster.objects.nic_exposure import NicExposure
-from closeknit.cluster.store.kinds import change
+from closeknit.cluster.store.watched_kinds import change
 from scenarios.manifests import (
     Manifest,
     booked,

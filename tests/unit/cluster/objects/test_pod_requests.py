@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from closeknit.cluster.objects import pod_requests
 from closeknit.cluster.objects.pod_requests import amounts, needs
 from closeknit.cluster.pods.pod import Pod
-from closeknit.cluster.store.kinds import from_document
+from closeknit.cluster.store.watched_kinds import from_document
 from scenarios.manifests import Manifest, pod
 
 GI = 1 << 30

@@ -7,7 +7,7 @@ import pytest
 from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER
 from closeknit.cluster.pods.gang_runs import GangLink, gang_link, is_unready_by_sidecar, tellers
 from closeknit.cluster.pods.pod import Pod
-from closeknit.cluster.store.kinds import from_document
+from closeknit.cluster.store.watched_kinds import from_document
 
 UNREADY = "containers with unready status: "
 

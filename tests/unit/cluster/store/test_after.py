@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.persistent.table import ObjectKey
-from closeknit.cluster.store.kinds import ClusterObject, ObjectChange, Stream, change
+from closeknit.cluster.immutable.table import ObjectKey
+from closeknit.cluster.store.watched_kinds import ClusterObject, ObjectChange, Stream, change
 from scenarios.machines import hgx_h200
 from scenarios.manifests import (
     Manifest,

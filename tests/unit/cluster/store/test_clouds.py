@@ -8,7 +8,7 @@ import yaml
 
 from closeknit.api.names import HOST_LEVEL
 from closeknit.cluster.cluster import build
-from closeknit.cluster.store.kinds import from_document
+from closeknit.cluster.store.watched_kinds import from_document
 from scenarios.manifests import node
 
 EXAMPLES = sorted((Path(__file__).parents[4] / "examples" / "clustertopology").glob("*.yaml"))

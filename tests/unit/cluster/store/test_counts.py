@@ -6,7 +6,7 @@ import pytest
 
 from closeknit.cluster.cluster import build
 from closeknit.cluster.node.node import NodeView
-from closeknit.cluster.store.kinds import from_document
+from closeknit.cluster.store.watched_kinds import from_document
 from scenarios.manifests import Manifest, node, node_topology
 
 

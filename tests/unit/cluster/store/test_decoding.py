@@ -13,7 +13,7 @@ from closeknit.cluster.booking.job import InvalidJob, job_from_json
 from closeknit.cluster.objects.agent_report import AgentReport
 from closeknit.cluster.objects.pod_requests import amounts
 from closeknit.cluster.pods.pod import ContainerState, Lodger, Pod
-from closeknit.cluster.store.kinds import KINDS, Kind, Stream, change, from_document
+from closeknit.cluster.store.watched_kinds import KINDS, Kind, Stream, change, from_document
 from scenarios.manifests import (
     Manifest,
     booked,

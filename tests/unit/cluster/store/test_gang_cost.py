@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.store.kinds import ClusterObject, change, from_document
+from closeknit.cluster.store.watched_kinds import ClusterObject, change, from_document
 from scenarios.manifests import Manifest, booked, node, node_topology, pod, training_job, uuids, worker
 from scenarios.views import derived
 

@@ -5,7 +5,7 @@ import pytest
 from closeknit.api.names import JobKey
 from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.store.kinds import ObjectChange, Stream, change
+from closeknit.cluster.store.watched_kinds import ObjectChange, Stream, change
 from scenarios.manifests import (
     Manifest,
     allocation,

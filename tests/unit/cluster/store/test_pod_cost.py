@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from closeknit.cluster.store.kinds import BY_STREAM, Stream
+from closeknit.cluster.store.watched_kinds import BY_STREAM, Stream
 from scenarios.manifests import Manifest, pod, worker
 
 PODS = 10

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.store.kinds import change
+from closeknit.cluster.store.watched_kinds import change
 from scenarios.manifests import node, node_topology
 from scenarios.views import NOON, parsed
 from scenarios.views import cluster as cluster_of

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from closeknit.cluster.node.node import RdmaOffer
-from closeknit.cluster.store.kinds import ObjectChange, Stream, from_document
+from closeknit.cluster.store.watched_kinds import ObjectChange, Stream, from_document
 from closeknit.placement.candidates.resource_fit import fits
 from scenarios.manifests import Manifest, booked, device_class, node, node_topology, pod, training_job, worker
 from scenarios.views import cluster, view

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeknit.cluster.store.kinds import ObjectChange, Stream, change, from_document
+from closeknit.cluster.store.watched_kinds import ObjectChange, Stream, change, from_document
 from scenarios.manifests import (
     Manifest,
     allocation,

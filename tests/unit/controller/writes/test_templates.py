@@ -11,7 +11,7 @@ import pytest
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.job import is_whole, weight_bytes
-from closeknit.cluster.store.kinds import Stream
+from closeknit.cluster.store.watched_kinds import Stream
 from closeknit.controller.templates import TemplateReader, Templates
 from closeknit.controller.writes.resources import PODS, TRAINING_JOBS
 from closeknit.kube.api import Key

@@ -11,7 +11,7 @@ import pytest
 
 from closeknit.api.names import JobKey
 from closeknit.api.reasons import PendingReason
-from closeknit.cluster.store.kinds import Stream
+from closeknit.cluster.store.watched_kinds import Stream
 from closeknit.controller.in_flight import versions
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.writes.resources import EVENTS, PODS, RESOURCE_CLAIMS, SERVICES, TRAINING_JOBS

@@ -7,7 +7,7 @@ import pytest
 from closeknit.cluster.booking.booking import booking
 from closeknit.cluster.cluster import build
 from closeknit.cluster.objects.meta import Owner
-from closeknit.cluster.store.kinds import from_document
+from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.lifecycle.attempt import verification
 from closeknit.lifecycle.attempt.own_pods import children, is_own
 from closeknit.lifecycle.attempt.verification import is_mismatched

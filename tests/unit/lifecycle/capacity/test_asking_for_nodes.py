@@ -8,7 +8,7 @@ from closeknit.api.names import PROVISIONING_CLASS_ANNOTATION
 from closeknit.cluster.capacity.provisioning import ProvisioningRequest
 from closeknit.cluster.cluster import PROVISIONING_SERVED, build
 from closeknit.cluster.kueue.flavors import ServedKind
-from closeknit.cluster.store.kinds import from_document
+from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.lifecycle.capacity.capacity_news import MOST_REQUESTS, CapacityNews, CapacityPolicy, capacity_news
 from closeknit.lifecycle.capacity.gang_shape import NodeGroup, node_groups
 from closeknit.lifecycle.status.conditions import timestamp

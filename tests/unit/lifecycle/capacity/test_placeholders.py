@@ -8,7 +8,7 @@ from closeknit.api.names import JOB_LABEL, PLACEHOLDER_LABEL, PLACEHOLDER_PODS, 
 from closeknit.cluster.capacity.placeholder import Placeholder, PlaceholderName, placeholder_name
 from closeknit.cluster.objects.silence import Quiet
 from closeknit.cluster.pods.pod import Pod
-from closeknit.cluster.store.kinds import from_document
+from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.lifecycle.capacity import placeholder_news
 from closeknit.lifecycle.capacity.capacity_news import MOST_REQUESTS, MOST_SEARCHES, CapacityNews, CapacityPolicy
 from closeknit.lifecycle.capacity.placeholder_news import MOST_PLACEHOLDERS

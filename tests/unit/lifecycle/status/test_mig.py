@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.cluster.store.kinds import ObjectChange, Stream
+from closeknit.cluster.store.watched_kinds import ObjectChange, Stream
 from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place

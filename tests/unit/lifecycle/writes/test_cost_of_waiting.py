@@ -16,7 +16,7 @@ from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.job import InvalidJob, job_from_json
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.store.kinds import ClusterObject, change, from_document
+from closeknit.cluster.store.watched_kinds import ClusterObject, change, from_document
 from closeknit.lifecycle.writes.answers import NOTHING, Answers, after
 from closeknit.lifecycle.writes.plan import Plan
 from closeknit.lifecycle.writes.results import ChildRefused, Denial, DenialKind, StatusStored

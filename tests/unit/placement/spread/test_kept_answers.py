@@ -15,8 +15,8 @@ from closeknit.placement.gang import cache
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import can_place, place
 from closeknit.placement.refusals.ideal import could_place
-from closeknit.placement.remedies.changes import nearest_changes
 from closeknit.placement.spread import cheapest, domain_counts, greedy
+from closeknit.placement.suggestions.changes import nearest_changes
 from closeknit.placement.values.placement import NoFit, Placement
 from closeknit.placement.values.request import Request
 from scenarios.clusters import cluster_of, graph, node, wanted

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.store.kinds import change, from_document
+from closeknit.cluster.store.watched_kinds import change, from_document
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import can_place, place
 from closeknit.placement.values.placement import NoFit, Placement

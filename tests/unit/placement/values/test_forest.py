@@ -15,7 +15,7 @@ from closeknit.cluster.forest import forest as forest_module
 from closeknit.cluster.forest import group as group_module
 from closeknit.cluster.forest.forest import Forest
 from closeknit.cluster.node.node import NodeView, RdmaOffer
-from closeknit.cluster.store.kinds import change
+from closeknit.cluster.store.watched_kinds import change
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import can_place, place
 from closeknit.placement.values.placement import Placement

@@ -9,7 +9,7 @@ from closeknit.cluster.node.node import NodeView
 from closeknit.machine.graph import Machine
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import can_place, place
-from closeknit.placement.remedies.changes import nearest_changes
+from closeknit.placement.suggestions.changes import nearest_changes
 from closeknit.placement.values.placement import NoFit, Placement
 from scenarios.clusters import cluster_of, graph, node, wanted
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from closeknit.api.names import JobKey
-from closeknit.cli.plan.decided import PlanRefused
-from closeknit.cli.plan.decided import plan as planned
+from closeknit.cli.plan.plan_decision import PlanRefused
+from closeknit.cli.plan.plan_decision import plan as planned
 from closeknit.cluster.booking.job import job_from_builtins
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.store.kinds import ClusterObject, ObjectChange, Stream, change, from_document
+from closeknit.cluster.store.watched_kinds import ClusterObject, ObjectChange, Stream, change, from_document
 from closeknit.lifecycle.verdict import Book, Wait, WaitCause
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import can_place, place

@@ -6,7 +6,7 @@ from typing import Any
 
 from closeknit.api.names import JobKey
 from closeknit.cluster.cluster import build
-from closeknit.cluster.store.kinds import from_document
+from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.lifecycle.verdict import Book, WaitCause
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.decision import decide

@@ -11,7 +11,7 @@ from closeknit.api.objects import TrainingJob
 from closeknit.api.reasons import PendingReason
 from closeknit.cluster.booking.job import without_templates
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.store.kinds import ObjectChange, Stream, change, from_document
+from closeknit.cluster.store.watched_kinds import ObjectChange, Stream, change, from_document
 from closeknit.lifecycle.verdict import Book, Refusal, Wait, WaitCause
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.decision import Decision, decide

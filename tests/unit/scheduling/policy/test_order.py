@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import build
-from closeknit.cluster.store.kinds import from_document
+from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.queue.entries import queue_place

@@ -8,7 +8,7 @@ import pytest
 from closeknit.api.names import JobKey
 from closeknit.api.reasons import PendingReason
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.store.kinds import change, from_document
+from closeknit.cluster.store.watched_kinds import change, from_document
 from closeknit.lifecycle.verdict import Book
 from closeknit.lifecycle.writes.answers import Answers, Refusing, Rejection
 from closeknit.placement.gang.cache import Tables

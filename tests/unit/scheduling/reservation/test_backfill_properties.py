@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.store.kinds import from_document
+from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.lifecycle.verdict import Wait
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.queue import entries, queue_reservation
-from closeknit.scheduling.reservation import passing, reserve
+from closeknit.scheduling.reservation import backfill, reserve
 from closeknit.scheduling.schedule import schedule
 from closeknit.simulation.operated import Operated
 from closeknit.simulation.replay import replay
@@ -219,7 +219,7 @@ def test_jobs_that_differ_in_what_they_declare_share_one_question(monkeypatch: p
         asked.append(request)
         return place(cluster, request, tables)
 
-    monkeypatch.setattr(passing, "place", counted)
+    monkeypatch.setattr(backfill, "place", counted)
     said = ({**FOUR, "expectedDuration": f"{40 + number}h"} for number in range(40))
     jobs = (training_job(f"late-{number}", spec=spec) for number, spec in enumerate(said))
     objects = [each for each in map(from_document, (*full_queue(), *jobs)) if each is not None]

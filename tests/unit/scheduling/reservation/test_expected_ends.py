@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.objects.node_objects import PriorityClass
-from closeknit.cluster.store.kinds import change, from_document
+from closeknit.cluster.store.watched_kinds import change, from_document
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.reservation import expected_ends
 from closeknit.scheduling.reservation.expected_ends import EndTerms, end_terms

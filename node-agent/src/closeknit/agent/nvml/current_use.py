@@ -5,7 +5,7 @@ from typing import Any
 import pynvml
 
 from closeknit.agent.discovery.readings.activity import LiveGpu
-from closeknit.agent.nvml.calls import ask
+from closeknit.agent.nvml.checked_calls import ask
 
 ON_DIE = 0  # NVML_TEMPERATURE_GPU, the only sensor that there is
 

@@ -5,7 +5,7 @@ from typing import Any
 import pynvml
 
 from closeknit.agent.discovery.readings.readings import XidReading
-from closeknit.agent.nvml.calls import ask
+from closeknit.agent.nvml.checked_calls import ask
 
 MAX_AT_ONCE = 64  # of one answer; what is left waits in the driver for the next question
 WANTED = pynvml.nvmlEventTypeXidCriticalError

@@ -6,8 +6,8 @@ from typing import Any
 import pynvml
 
 from closeknit.agent.discovery.readings.readings import LinkReading
-from closeknit.agent.nvml.calls import ask, field
-from closeknit.agent.nvml.nvml_questions import ABSENT, LOST
+from closeknit.agent.nvml.checked_calls import ask, field
+from closeknit.agent.nvml.nvml_messages import ABSENT, LOST
 
 MAX_LINKS = 36  # Rubin's; NVML_NVLINK_MAX_LINKS differs between releases of the binding
 # Ids of the speed of links 0 to 11 before Hopper, which has one id for all links.

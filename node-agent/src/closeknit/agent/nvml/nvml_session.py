@@ -6,10 +6,10 @@ from typing import Any
 import pynvml
 
 from closeknit.agent.discovery.readings.readings import GpuReading, PairReading
-from closeknit.agent.nvml import current_use, gpu, gpu_pulse, links
-from closeknit.agent.nvml.calls import ask, word
+from closeknit.agent.nvml import current_use, gpu_state, gpu_static, links
+from closeknit.agent.nvml.checked_calls import ask, word
 from closeknit.agent.nvml.events import Events
-from closeknit.agent.nvml.nvml_questions import (
+from closeknit.agent.nvml.nvml_messages import (
     MAX_GPUS,
     NOT_A_NUMBER,
     Answer,
@@ -76,7 +76,7 @@ class NvmlSession:
         """All facts of one GPU."""
         errors: dict[str, str] = {}
         handle = self._handle(index, errors)
-        reading = GpuReading(index=index, errors=errors) if handle is None else gpu.gpu(index, handle)
+        reading = GpuReading(index=index, errors=errors) if handle is None else gpu_static.gpu(index, handle)
         if "handle" in reading.errors:
             self._handles.pop(index, None)
         else:
@@ -88,7 +88,8 @@ class NvmlSession:
         found = {each: self._handles.get(each) or self._handle(each, {}) for each in (index, *others)}
         if found[index] is None:
             return ()
-        return tuple(gpu.pair(index, other, found[index], found[other]) for other in others if found[other] is not None)
+        present = [other for other in others if found[other] is not None]
+        return tuple(gpu_static.pair(index, other, found[index], found[other]) for other in present)
 
     def pulse(self, index: int, wanted: tuple[int, ...], *, counts: bool) -> Pulse:
         """How a GPU is, and these links of it; with `counts`, also what takes long to count."""
@@ -101,7 +102,7 @@ class NvmlSession:
             if capability is not None:
                 self._capabilities[index] = (capability[0], capability[1])
         self._events.watch(index, handle)
-        return gpu_pulse.pulse(handle, self._capabilities.get(index), wanted, counts=counts)
+        return gpu_state.pulse(handle, self._capabilities.get(index), wanted, counts=counts)
 
     def close(self) -> None:
         """Ends the session; its handles are no longer valid."""

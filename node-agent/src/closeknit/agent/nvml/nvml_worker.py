@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from closeknit.agent.nvml.nvml_questions import LENGTH_BYTES, Question, framed
+from closeknit.agent.nvml.nvml_messages import LENGTH_BYTES, Question, framed
 from closeknit.agent.nvml.nvml_session import NvmlSession
 from closeknit.runtime.trimmed import give_back
 

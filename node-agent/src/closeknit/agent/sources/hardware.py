@@ -12,9 +12,9 @@ from closeknit.agent import sysfs
 from closeknit.agent.discovery.readings.activity import LiveGpu
 from closeknit.agent.discovery.readings.byte_counters import NO_TRAFFIC, ByteCounters
 from closeknit.agent.discovery.readings.readings import GpuReading, PairReading, RdmaReading, Readings, XidReading
-from closeknit.agent.nvml.door import Door, NoAnswer
-from closeknit.agent.nvml.identity import Identity, beating, has_failed, is_due, is_silent, with_counts
-from closeknit.agent.nvml.nvml_questions import (
+from closeknit.agent.nvml.gpu_refresh import Identity, beating, has_failed, is_due, is_silent, with_counts
+from closeknit.agent.nvml.nvml_client import NoAnswer, NvmlClient
+from closeknit.agent.nvml.nvml_messages import (
     AskEvents,
     AskGpu,
     AskLive,
@@ -84,7 +84,7 @@ class HardwareSource:
 
     def __init__(self, root: Path, driver: Driver | None = None) -> None:
         self._root = root
-        self._driver = driver or Door()
+        self._driver = driver or NvmlClient()
         self._identity: Identity | None = None
         self._around: Readings | None = None  # without its RDMA devices
         self._around_at = 0.0

@@ -31,7 +31,7 @@ def _names(
     from io import StringIO  # noqa: PLC0415
 
     from closeknit.cli.input.given import Reach  # noqa: PLC0415
-    from closeknit.cli.live.way import reached  # noqa: PLC0415
+    from closeknit.cli.live.cluster_connection import reached  # noqa: PLC0415
     from closeknit.kube.api import Resource  # noqa: PLC0415
 
     reach = Reach(given.get("kubeconfig"), given.get("context"))

@@ -13,7 +13,7 @@ from closeknit.cli.input import cluster_file
 from closeknit.cli.input.given import Reach, check_read_once
 from closeknit.cli.input.not_there import NotThere
 from closeknit.cli.input.standard_input import named
-from closeknit.cli.plan.decided import PlanRefused, Sitting, decided
+from closeknit.cli.plan.plan_decision import PlanRefused, Sitting, decided
 from closeknit.cluster.booking.booking import names
 from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.cluster import Cluster, build

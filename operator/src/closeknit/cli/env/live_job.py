@@ -3,9 +3,9 @@
 from contextlib import suppress
 
 from closeknit.cli.input.given import Reach
-from closeknit.cli.live.asking import all_of, asking, resource_of
-from closeknit.cli.live.way import no_planner
-from closeknit.cluster.store.kinds import KINDS, ClusterObject, Stream
+from closeknit.cli.live.cluster_connection import no_planner
+from closeknit.cli.live.cluster_objects import all_of, asking, resource_of
+from closeknit.cluster.store.watched_kinds import KINDS, ClusterObject, Stream
 from closeknit.kube.errors import Forbidden, NotFound
 
 _READ = (Stream.NODES, Stream.NODE_TOPOLOGIES, Stream.CLUSTER_TOPOLOGIES)

@@ -6,7 +6,7 @@ from enum import StrEnum
 from closeknit.api.names import JobKey
 from closeknit.api.text.nccl_version import ALL, NcclVersion
 from closeknit.cli.input.not_there import NotThere
-from closeknit.cli.plan.decided import HeldAlready, Sitting, over_tcp
+from closeknit.cli.plan.plan_decision import HeldAlready, Sitting, over_tcp
 from closeknit.launch.environment.environment import environment, shown
 from closeknit.launch.environment.nccl import left_alone
 from closeknit.launch.environment.nccl_versions import read_by

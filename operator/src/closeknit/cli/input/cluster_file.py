@@ -16,7 +16,7 @@ from closeknit.cli.input.manifest import Manifest, Way, manifests
 from closeknit.cli.input.pod_spec import LIFTED, fault, not_admitted
 from closeknit.cluster.objects.agent_report import AgentReport, moment, report
 from closeknit.cluster.objects.node_objects import Node
-from closeknit.cluster.store.kinds import KINDS, ClusterObject, from_document, key_of
+from closeknit.cluster.store.watched_kinds import KINDS, ClusterObject, from_document, key_of
 from closeknit.launch.template import check_template
 from closeknit.machine.checks import InvalidTopology, check
 from closeknit.placement.values.sentences import listed

@@ -15,12 +15,12 @@ from closeknit.cli.input.not_there import NotThere
 from closeknit.cli.input.standard_input import named
 from closeknit.cli.jobs.told_job import ToldJob, ToldMetadata, told, told_of
 from closeknit.cli.jobs.told_pod import ToldPod
-from closeknit.cli.live.way import NOT_INSTALLED, PODS, TRAINING_JOBS, reached
+from closeknit.cli.live.cluster_connection import NOT_INSTALLED, PODS, TRAINING_JOBS, reached
 from closeknit.kube.errors import Forbidden, NotFound
 from closeknit.kube.http.http_api import HttpApi
 
 if TYPE_CHECKING:
-    from closeknit.cluster.store.kinds import ClusterObject
+    from closeknit.cluster.store.watched_kinds import ClusterObject
 
 _MOST_NAMED = 8
 

@@ -3,7 +3,7 @@
 import sys
 
 from closeknit.api.text.printable import printable
-from closeknit.cli.live.way import NOT_INSTALLED, reached
+from closeknit.cli.live.cluster_connection import NOT_INSTALLED, reached
 from closeknit.cli.logs.log_reader import LogsArguments, read_logs
 
 

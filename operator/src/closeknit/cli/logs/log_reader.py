@@ -13,7 +13,7 @@ from closeknit.api.text.printable import printable
 from closeknit.cli.input.given import Reach
 from closeknit.cli.input.not_there import NotThere
 from closeknit.cli.jobs.found_jobs import asked_job
-from closeknit.cli.live.way import PODS, TRAINING_JOBS
+from closeknit.cli.live.cluster_connection import PODS, TRAINING_JOBS
 from closeknit.cli.logs.log_lines import LogLines
 from closeknit.cli.logs.log_position import LogPosition, LogRead
 from closeknit.cli.logs.log_sources import LogSource, LogSources, places

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from closeknit.api.text.printable import printable
 from closeknit.cli.input.given import Reach
 from closeknit.cli.input.not_there import NotThere
-from closeknit.cli.live.way import reached
+from closeknit.cli.live.cluster_connection import reached
 from closeknit.cli.map.operator_pod import OperatorPod, not_allowed, operator_pod
 from closeknit.kube.errors import ApiError, Forbidden
 from closeknit.kube.http.http_api import HttpApi

@@ -7,7 +7,7 @@ import msgspec
 
 from closeknit.api.text.printable import printable
 from closeknit.cli.input.not_there import NotThere
-from closeknit.cli.live.way import PODS
+from closeknit.cli.live.cluster_connection import PODS
 from closeknit.kube.errors import Forbidden
 from closeknit.kube.http.http_api import HttpApi
 

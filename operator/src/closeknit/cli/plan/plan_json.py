@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from closeknit.cli.plan.decided import Placed, PlanRefused, Rank
+from closeknit.cli.plan.plan_decision import Placed, PlanRefused, Rank
 from closeknit.placement.fragmentation import Fragmentation
-from closeknit.placement.remedies.changes import Alternative
+from closeknit.placement.suggestions.changes import Alternative
 
 
 def as_json(answer: Placed | PlanRefused, supposed: str = "", *, is_relaxed: bool = False) -> str:

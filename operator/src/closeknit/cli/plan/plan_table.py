@@ -10,7 +10,7 @@ from rich.text import Text
 from closeknit.api.reasons import ConditionReason, PendingReason
 from closeknit.api.text.printable import printable
 from closeknit.api.trainingjob_status import PlacementStatus
-from closeknit.cli.plan.decided import Placed, PlanRefused
+from closeknit.cli.plan.plan_decision import Placed, PlanRefused
 from closeknit.cluster.booking.booking import assignments, names
 from closeknit.placement.fragmentation import Fragmentation
 from closeknit.placement.values.placement import Placement

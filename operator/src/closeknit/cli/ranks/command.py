@@ -9,7 +9,7 @@ from closeknit.cli.answers.job_answers import RankList
 from closeknit.cli.input.given import Reach
 from closeknit.cli.input.not_there import NotThere
 from closeknit.cli.jobs.found_jobs import asked_job, found_job
-from closeknit.cli.live.way import NOT_INSTALLED, TRAINING_JOBS, reached
+from closeknit.cli.live.cluster_connection import NOT_INSTALLED, TRAINING_JOBS, reached
 from closeknit.cli.output.page import Page, paper
 from closeknit.cli.ranks.rank_table import draw
 from closeknit.cli.ranks.seats import seats
@@ -36,7 +36,7 @@ async def _live(name: str, reach: Reach) -> RankList:
 
 
 async def _recorded(name: str, reach: Reach, cluster: Path) -> RankList:
-    from closeknit.cli.plan.decided import Sitting  # noqa: PLC0415 - what decides takes half a second, for a file alone
+    from closeknit.cli.plan.plan_decision import Sitting  # noqa: PLC0415 - what decides takes half a second, for a file alone
     from closeknit.cluster.cluster import build  # noqa: PLC0415
 
     found = await found_job(name, reach, cluster)

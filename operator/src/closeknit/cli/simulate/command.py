@@ -11,7 +11,7 @@ from closeknit.api.objects import TrainingJob
 from closeknit.cli.input import cluster_file
 from closeknit.cli.input.bad_input import BadInput
 from closeknit.cli.input.given import check_read_once
-from closeknit.cli.plan.decided import NO_CLOCK
+from closeknit.cli.plan.plan_decision import NO_CLOCK
 from closeknit.cli.simulate.plot import plot
 from closeknit.cli.simulate.progress import progress
 from closeknit.cli.simulate.simulation_json import as_json

@@ -13,10 +13,10 @@ from closeknit.api.text.printable import printable
 from closeknit.cli.input.given import Reach
 from closeknit.cli.input.manifest import manifests
 from closeknit.cli.input.not_there import NotThere
-from closeknit.cli.live.way import NOT_INSTALLED, no_planner, reached
-from closeknit.cli.snapshot.kept import kept
+from closeknit.cli.live.cluster_connection import NOT_INSTALLED, no_planner, reached
+from closeknit.cli.snapshot.kept_fields import kept
 from closeknit.cli.snapshot.pseudonyms import Pseudonyms
-from closeknit.cluster.store.kinds import KINDS, Kind
+from closeknit.cluster.store.watched_kinds import KINDS, Kind
 from closeknit.kube.api import Resource
 from closeknit.kube.errors import Forbidden, NotFound
 from closeknit.kube.http.http_api import HttpApi

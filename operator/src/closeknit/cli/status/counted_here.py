@@ -9,10 +9,10 @@ import msgspec
 from closeknit.api.clustertopology import ClusterTopologyStatus
 from closeknit.cli.answers.status_answer import ClusterLine
 from closeknit.cli.jobs.file_jobs import clock_of
-from closeknit.cli.live.asking import all_of
+from closeknit.cli.live.cluster_objects import all_of
 from closeknit.cli.status.told_topology import ToldTopologyStatus, cluster_line
 from closeknit.cluster.cluster import build
-from closeknit.cluster.store.kinds import KINDS, ClusterObject
+from closeknit.cluster.store.watched_kinds import KINDS, ClusterObject
 from closeknit.kube.errors import Forbidden, NotFound
 from closeknit.kube.http.http_api import HttpApi
 from closeknit.lifecycle.overview.summary import summary

@@ -11,7 +11,7 @@ from closeknit.cli.input.given import Reach
 from closeknit.cli.jobs.found_jobs import FoundJobs, asked_jobs, found_jobs
 from closeknit.cli.jobs.job_lines import counted
 from closeknit.cli.jobs.since import waits_since
-from closeknit.cli.live.way import NOT_INSTALLED, reached
+from closeknit.cli.live.cluster_connection import NOT_INSTALLED, reached
 from closeknit.cli.status.told_topology import ToldTopology, cluster_line
 from closeknit.kube.api import Resource
 from closeknit.kube.errors import Forbidden, NotFound

@@ -5,8 +5,8 @@ import msgspec
 from closeknit.api.names import GROUP, VERSION
 from closeknit.api.objects import NodeTopology
 from closeknit.cli.input.given import Reach
-from closeknit.cli.live.asking import asking
-from closeknit.cli.live.way import no_viewer
+from closeknit.cli.live.cluster_connection import no_viewer
+from closeknit.cli.live.cluster_objects import asking
 from closeknit.kube.api import Resource
 from closeknit.kube.errors import Forbidden
 from closeknit.kube.http.http_api import HttpApi

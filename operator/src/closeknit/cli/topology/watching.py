@@ -8,7 +8,7 @@ from rich.live import Live
 
 from closeknit.api.objects import NodeTopology
 from closeknit.cli.input.given import Reach
-from closeknit.cli.live.asking import asking
+from closeknit.cli.live.cluster_objects import asking
 from closeknit.cli.output.outlet import left_tidy
 from closeknit.cli.topology.agents import AgentMetrics
 from closeknit.cli.topology.gpu_activity import GpuActivity

@@ -17,7 +17,7 @@ from closeknit.cli.explain.explanation import explanation
 from closeknit.cli.input.given import Reach
 from closeknit.cli.input.not_there import NotThere
 from closeknit.cli.jobs.found_jobs import FoundJob, asked_job
-from closeknit.cli.live.way import NOT_INSTALLED, reached
+from closeknit.cli.live.cluster_connection import NOT_INSTALLED, reached
 from closeknit.cli.output.page import Ink, Inked, Page, Paper, paper
 from closeknit.cli.watch.screen_rows import fitting
 from closeknit.cli.watch.timeline import first_step, timeline

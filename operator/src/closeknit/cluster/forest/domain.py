@@ -10,8 +10,8 @@ from typing import NamedTuple
 from immutables import Map
 
 from closeknit.cluster.forest.group import Group
+from closeknit.cluster.immutable.table import EMPTY
 from closeknit.cluster.objects.pod_requests import Amounts
-from closeknit.cluster.persistent.table import EMPTY
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ from immutables import Map
 from closeknit.api.names import HOST_LEVEL
 from closeknit.cluster.forest.domain import NOTHING, Domain, Move, moved, only
 from closeknit.cluster.forest.group import Group, MachineKind, group_of
+from closeknit.cluster.immutable.table import EMPTY
 from closeknit.cluster.node.node import MigDevices, MigView, NodeView
 from closeknit.cluster.objects.pod_requests import Amounts
-from closeknit.cluster.persistent.table import EMPTY
 
 
 @dataclass(frozen=True, slots=True)

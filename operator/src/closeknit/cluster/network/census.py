@@ -7,8 +7,8 @@ from typing import Self
 
 from immutables import Map, MapMutation
 
+from closeknit.cluster.immutable.table import EMPTY
 from closeknit.cluster.network.levels import SCHEMES, Levels, Place, Scheme, nvlink_domain
-from closeknit.cluster.persistent.table import EMPTY
 
 LabelledLevels = tuple[tuple[str, str], ...]
 """(level, label key), outermost first."""

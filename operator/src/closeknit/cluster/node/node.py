@@ -8,13 +8,13 @@ from typing import NamedTuple
 from closeknit.api.names import FUNCTION_PREFIX, GPU_RESOURCE
 from closeknit.api.reasons import ExclusionReason
 from closeknit.api.trainingjob_status import Binding
+from closeknit.cluster.immutable.table import EMPTY
 from closeknit.cluster.objects.dranet import NicOffer
 from closeknit.cluster.objects.kubelet import UNTOLD, KubeletPolicies
 from closeknit.cluster.objects.nic_exposure import NicExposure, nic_exposure
 from closeknit.cluster.objects.pod_requests import NO_AMOUNTS, Amounts
 from closeknit.cluster.objects.silence import Silence
 from closeknit.cluster.objects.taints_and_faults import Fault, FaultKind, Taint
-from closeknit.cluster.persistent.table import EMPTY
 from closeknit.machine.graph import Machine
 
 # What an administrator sets on a node that is certainly off, and what frees its volumes and Pods at once.

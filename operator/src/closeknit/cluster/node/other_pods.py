@@ -7,8 +7,8 @@ from typing import Self
 from immutables import Map
 
 from closeknit.api.names import POD_COUNT
+from closeknit.cluster.immutable.table import EMPTY
 from closeknit.cluster.objects.pod_requests import CPU, MEMORY, NO_AMOUNTS, Amounts
-from closeknit.cluster.persistent.table import EMPTY
 from closeknit.cluster.pods.pod import Lodger
 
 

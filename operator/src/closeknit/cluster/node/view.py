@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from closeknit.api.names import GPU_MEMORY_RESOURCE, GPU_RESOURCE, SHARED_GPU_RESOURCE
 from closeknit.api.reasons import ExclusionReason
+from closeknit.cluster.immutable.heartbeats import STALE_AFTER
+from closeknit.cluster.immutable.table import EMPTY
 from closeknit.cluster.network.levels import Place
 from closeknit.cluster.node.holders import BookedShare, Holding, any_of, holding, one_of
 from closeknit.cluster.node.mig_devices import MigHolders, MigOffer, mig_views
@@ -28,8 +30,6 @@ from closeknit.cluster.objects.node_objects import Node
 from closeknit.cluster.objects.pod_requests import MOST, Amounts, is_needed
 from closeknit.cluster.objects.silence import Quiet, Silence
 from closeknit.cluster.objects.taints_and_faults import Fault, FaultKind
-from closeknit.cluster.persistent.heartbeats import STALE_AFTER
-from closeknit.cluster.persistent.table import EMPTY
 from closeknit.cluster.pods.pod import Pod
 from closeknit.machine.graph import Machine, partitioned
 

@@ -7,14 +7,15 @@ from typing import Any
 
 from immutables import Map
 
+from closeknit.cluster.immutable.interning import Examples
+from closeknit.cluster.immutable.table import EMPTY, Index, ObjectKey, Table
 from closeknit.cluster.kueue.admission import as_admitted
 from closeknit.cluster.kueue.workload import own
 from closeknit.cluster.network.levels import Place
 from closeknit.cluster.objects.agent_report import AgentReport, settled
-from closeknit.cluster.persistent.interning import Examples
-from closeknit.cluster.persistent.table import EMPTY, Index, ObjectKey, Table
 from closeknit.cluster.pods.pod import Pod
-from closeknit.cluster.store.indexers import (
+from closeknit.cluster.store.object_store import ObjectTables
+from closeknit.cluster.store.table_definitions import (
     HIDDEN_PODS,
     JOBS,
     LODGERS,
@@ -26,8 +27,7 @@ from closeknit.cluster.store.indexers import (
     WORKLOADS,
     WORKLOADS_OF,
 )
-from closeknit.cluster.store.kinds import BY_STREAM, ObjectChange, Stream, pod_stream
-from closeknit.cluster.store.object_tables import ObjectTables
+from closeknit.cluster.store.watched_kinds import BY_STREAM, ObjectChange, Stream, pod_stream
 
 _Said = dict[ObjectKey, Any]
 """The last change of each object of a stream; None: it is gone."""

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from closeknit.cluster.store.kinds import ClusterObject, Stream
+from closeknit.cluster.store.watched_kinds import ClusterObject, Stream
 from closeknit.kube.reflector import Reflector
 
 

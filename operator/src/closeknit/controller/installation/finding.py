@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from closeknit.api.text.printable import printable
-from closeknit.cluster.persistent.heartbeats import STALE_AFTER
+from closeknit.cluster.immutable.heartbeats import STALE_AFTER
 from closeknit.kube.api import JsonObject
 from closeknit.kube.errors import ApiError, Forbidden
 from closeknit.kube.lease import Lease

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pods.pod import Pod
-from closeknit.cluster.store.kinds import ObjectChange, Stream
+from closeknit.cluster.store.watched_kinds import ObjectChange, Stream
 from closeknit.lifecycle.attempt.own_pods import is_own, own_claims
 
 

@@ -34,14 +34,14 @@ from closeknit.lifecycle.attempt.remedies import called_for
 from closeknit.lifecycle.attempt.subject import NOTE_MAX_LENGTH, Subject, deletions
 from closeknit.lifecycle.health import device_health
 from closeknit.lifecycle.health.device_health import ill_devices, words
-from closeknit.lifecycle.restart.judgement import EndOfRun, Fails, StartsAgain, charges, judge
+from closeknit.lifecycle.lost_nodes.kept_shares import kept, placed_as_a_whole
+from closeknit.lifecycle.lost_nodes.staying_pods import ALL_LOST, NO_SIDECAR, cannot_stay, farewells
+from closeknit.lifecycle.restart.restart_decision import EndOfRun, Fails, StartsAgain, charges, judge
 from closeknit.lifecycle.status import lost_time
 from closeknit.lifecycle.status.blame import TABLE, WAITED_AT_LEAST, Blame, Follows, Row, end_reason
 from closeknit.lifecycle.status.conditions import stated, timestamp
 from closeknit.lifecycle.status.degraded import FIXED, Degradation, degradation
 from closeknit.lifecycle.status.pauses import deleted_at, lasted, later
-from closeknit.lifecycle.swap.kept_shares import kept, placed_as_a_whole
-from closeknit.lifecycle.swap.staying_pods import ALL_LOST, NO_SIDECAR, cannot_stay, farewells
 from closeknit.lifecycle.transitions import ends
 from closeknit.lifecycle.transitions.ends import NO_FACTS, EndFacts
 from closeknit.lifecycle.writes.plan import Delete, Plan

@@ -33,7 +33,7 @@ from closeknit.lifecycle.health.ending import (
     own_end,
     trainers_exit_code,
 )
-from closeknit.lifecycle.restart.judgement import Fails
+from closeknit.lifecycle.restart.restart_decision import Fails
 from closeknit.lifecycle.status.blame import TABLE, Blame, end_reason
 from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.lifecycle.status.pauses import over_at

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from closeknit.cluster.store.kinds import Stream
+from closeknit.cluster.store.watched_kinds import Stream
 from closeknit.launch.manifests import compute_domain
 
 

@@ -19,7 +19,7 @@ from closeknit.placement.free_domains import free_domains, gain
 from closeknit.placement.values.request import NOBODY, request
 from closeknit.scheduling.elastic.growth import holding_both
 from closeknit.scheduling.policy.admit import cannot_be_made
-from closeknit.scheduling.policy.walk import Walk
+from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.preemption.elsewhere import is_as_good
 from closeknit.scheduling.preemption.made_room import placed
 from closeknit.scheduling.queue.entries import Case, Outcome

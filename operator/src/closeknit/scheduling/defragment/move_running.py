@@ -26,7 +26,7 @@ from closeknit.lifecycle.verdict import Await, Wait
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.policy.admit import cannot_be_made
-from closeknit.scheduling.policy.walk import Policy, Walk
+from closeknit.scheduling.policy.policy_context import Policy, Walk
 from closeknit.scheduling.preemption.elsewhere import elsewhere
 from closeknit.scheduling.preemption.made_room import placed
 from closeknit.scheduling.preemption.preempt import MOST_GRACE, refused_until

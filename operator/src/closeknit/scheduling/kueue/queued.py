@@ -7,7 +7,7 @@ from closeknit.api.text.opaque import short
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.kueue.workload import KUEUE_VERSION, Workload, workload_name
 from closeknit.lifecycle.verdict import EvictByKueue, Refusal, Wait, WaitCause
-from closeknit.scheduling.policy.walk import Walk
+from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
 

@@ -18,7 +18,7 @@ from closeknit.lifecycle.own_mistake import OwnMistake, guarded
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.verdict import Wait
 from closeknit.placement.gang.cache import Tables
-from closeknit.placement.remedies.changes import Inquiry, inquiry
+from closeknit.placement.suggestions.changes import Inquiry, inquiry
 from closeknit.scheduling.queue.entries import QueueEntry, RequestShape, Schedule, ShapeRefusal
 
 STANDS = timedelta(minutes=10)

@@ -9,7 +9,7 @@ from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import can_place, place
 from closeknit.placement.refusals.ideal import could_place
 from closeknit.placement.refusals.refusal import unknown
-from closeknit.placement.replacement import Replacement, replacement
+from closeknit.placement.replacement_nodes import Replacement, replacement
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.memo.question_budget import QuestionBudget, steps_of_selection, steps_of_words

@@ -19,8 +19,8 @@ from closeknit.placement.candidates.node_filter import meets
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
 from closeknit.scheduling.policy.patience import asked_again_at
+from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.policy.spares import with_spares
-from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.queue.entries import NOT_ASKED, Case, Outcome, RequestShape
 from closeknit.scheduling.queue.queue_reservation import Ask
 from closeknit.scheduling.queue.room import Room

@@ -17,7 +17,7 @@ from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import SYSTEM_NAMESPACE, Answers, Refusing, Rejection
 from closeknit.scheduling.memo.template_memory import needs_templates
 from closeknit.scheduling.policy import supported
-from closeknit.scheduling.policy.walk import Walk
+from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.queue.entries import UNREAD, Case, Outcome
 from closeknit.scheduling.queue.room import Room
 

@@ -12,12 +12,12 @@ from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.booking import Booking, assignments, encoded_spares, spares
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.book import assumed, booked_share
-from closeknit.placement.replacement import not_replaced
+from closeknit.placement.replacement_nodes import not_replaced
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
-from closeknit.scheduling.policy.walk import Walk
+from closeknit.scheduling.policy.policy_context import Walk
 
-# To compare every way to take sixteen nodes costs half a second on 5,000 (replacement.py), and any four are near.
+# To compare every way to take sixteen nodes costs half a second on 5,000 (replacement_nodes.py), and any four are near.
 _AT_ONCE = 4
 
 

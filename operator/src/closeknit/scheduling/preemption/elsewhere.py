@@ -12,7 +12,7 @@ from closeknit.lifecycle.book import too_large, too_many
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, request
 from closeknit.scheduling.policy.admit import chosen
-from closeknit.scheduling.policy.walk import Walk
+from closeknit.scheduling.policy.policy_context import Walk
 
 
 def elsewhere(job: TrainingJob, held: Booking, cluster: Cluster, walk: Walk) -> Placement | None:

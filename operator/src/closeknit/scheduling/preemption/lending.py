@@ -1,7 +1,8 @@
 """Spare nodes are lent: a job that fits nowhere else gets those of jobs that may end it.
 
 A spare is lent by a job of higher priority whose PriorityClass lets it end others, and only while nothing happens to
-that job. The borrower delays no reservation, and ends uncharged once the owner loses a node (policy/replace.py).
+that job. The borrower delays no reservation, and ends uncharged once the owner loses a node
+(policy/replace_lost_nodes.py).
 """
 
 from dataclasses import replace
@@ -10,13 +11,13 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.verdict import Book, Wait
 from closeknit.scheduling.policy.admit import cannot_be_made
+from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.policy.spares import unspared, with_spares
-from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.preemption.made_room import alone, passing, placed
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.reserve import waits_for_room_or_turn
-from closeknit.scheduling.victims.preemptions import Borrower, LentSpares
+from closeknit.scheduling.victims.preemption_state import Borrower, LentSpares
 
 
 def on_lent_spares(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome:

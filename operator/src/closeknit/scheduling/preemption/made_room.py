@@ -9,7 +9,7 @@ from closeknit.lifecycle.attempt.own_gpus import with_own_gpus_free
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.policy.admit import chosen
-from closeknit.scheduling.policy.walk import Walk
+from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.queue.entries import Case
 from closeknit.scheduling.victims.victim import Victim, gone
 from closeknit.scheduling.victims.victim_search import Ground, MadeRoom, make_room

@@ -19,8 +19,8 @@ from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.verdict import Await, Wait, WaitCause
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.policy.admit import admit, cannot_be_made
+from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.policy.probation import put_off
-from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.preemption.lending import on_lent_spares
 from closeknit.scheduling.preemption.made_room import alone, made_room, placed
 from closeknit.scheduling.preemption.surplus import sparing

@@ -10,7 +10,7 @@ from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
 from closeknit.scheduling.elastic.sizes import fewer, largest
 from closeknit.scheduling.policy.admit import chosen
-from closeknit.scheduling.policy.walk import Walk
+from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.preemption.made_room import placed
 from closeknit.scheduling.queue.entries import Case
 from closeknit.scheduling.victims.victim_search import MadeRoom

@@ -1,8 +1,8 @@
 """The reservation of one walk over the queue: the first job that waits for room gets it, and others pass or wait.
 
 The rules for one job are in the room of reservations: from when on it fits (earliest.py), by which ends (reserve.py),
-and whether another one passes (passing.py). Here they are asked in the order of the queue, and answers of the last walk
-are used again where what they rest on is the same.
+and whether another one passes (backfill.py). Here they are asked in the order of the queue, and answers of the last
+walk are used again where what they rest on is the same.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,9 +29,9 @@ from closeknit.scheduling.queue.entries import (
     WaitBehind,
 )
 from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.reservation.backfill import ReservedRoom
 from closeknit.scheduling.reservation.earliest import earliest_fit
 from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, expected_ends, terms_of
-from closeknit.scheduling.reservation.passing import ReservedRoom
 from closeknit.scheduling.reservation.reserve import (
     aged_at,
     ends_that_count,

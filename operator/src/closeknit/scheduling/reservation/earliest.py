@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from closeknit.api.names import JobKey
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.store.kinds import ObjectChange, change
+from closeknit.cluster.store.watched_kinds import ObjectChange, change
 from closeknit.lifecycle.attempt.own_gpus import own_pods_gone
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import can_place, place

@@ -19,8 +19,8 @@ from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
 from closeknit.scheduling.elastic.sizes import fewer, largest
 from closeknit.scheduling.policy.admit import cannot_be_made
+from closeknit.scheduling.policy.policy_context import Policy, Walk
 from closeknit.scheduling.policy.probation import put_off
-from closeknit.scheduling.policy.walk import Policy, Walk
 from closeknit.scheduling.preemption.made_room import alone, passing, placed
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room

@@ -24,7 +24,7 @@ from closeknit.placement.values.request import NOBODY, request
 from closeknit.scheduling.elastic.growth import holding_both
 from closeknit.scheduling.elastic.sizes import largest, more
 from closeknit.scheduling.policy.hold import held
-from closeknit.scheduling.policy.walk import Walk
+from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.preemption.made_room import placed
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room

@@ -11,7 +11,7 @@ from closeknit.api.reasons import ConditionType
 from closeknit.cluster.booking.booking import AwaitedAttempt, Booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pods.pod import Pod
-from closeknit.cluster.store.kinds import ObjectChange, Stream, change, pod_stream
+from closeknit.cluster.store.watched_kinds import ObjectChange, Stream, change, pod_stream
 from closeknit.lifecycle.attempt.own_pods import is_own, own_claim, own_claims
 from closeknit.lifecycle.status.conditions import found, moment
 from closeknit.lifecycle.status.pauses import LINGERS_AFTER, is_between, lingers_from

@@ -1,0 +1,130 @@
+"""The verdict on a job that others make room for, once that is stored: it waits for them, and then gets it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from closeknit.api.reasons import ExclusionReason, PendingReason
+from closeknit.api.trainingjob_status import MAX_AWAITED
+from closeknit.cluster.booking.booking import AwaitedAttempt, Booking
+from closeknit.cluster.cluster import Cluster
+from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
+from closeknit.lifecycle.book import assumed
+from closeknit.lifecycle.lost_nodes.kept_shares import fitness
+from closeknit.lifecycle.status.pauses import over_at
+from closeknit.lifecycle.verdict import Await, Book, Refusal, Wait, WaitCause
+from closeknit.placement.values.placement import Placement
+from closeknit.placement.values.request import NOBODY, request
+from closeknit.scheduling.policy.admit import cannot_be_made
+from closeknit.scheduling.policy.policy_context import Walk
+from closeknit.scheduling.policy.spares import only_on, with_spares
+from closeknit.scheduling.preemption.leaving_victim import goes
+from closeknit.scheduling.preemption.made_room import alone, made_room, passing, placed
+from closeknit.scheduling.preemption.words import holds, remaining, room_words, words_now
+from closeknit.scheduling.queue.entries import Case, Outcome
+from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.victims.victim import leaving, unbooked, victims
+
+# A kubelet that is restarted says NotReady for some ten seconds, a network that is mended for less than a minute: no
+# running job ends for that.
+BLIP = timedelta(minutes=1)
+_GIVEN_BACK = (
+    "the room that others made for it is no more, or less than it needs; it has given back what it held of that, and "
+    "waits for room"
+)
+
+
+def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
+    """The verdict on a job that others make room for."""
+    held = room.cluster.booking_of(case.key)
+    if held is None or not held.awaits:
+        return None
+    is_given = any(each.job in walk.movers.moving for each in held.awaits)  # or it would move for nothing
+    if is_given or case.key in walk.memory.busy:  # nothing is done about it yet
+        return Outcome(Await(held.awaits, words_now(held.awaits, room.cluster, case.key.namespace)), is_settled=False)
+    job, now = case.job, walk.now
+    away = avoided_nodes(job, room.cluster, now)
+    asked = replace(request(NOBODY, job.spec, case.volumes.required), avoided=away.nodes)
+    free = room.cluster.with_job(unbooked(job))
+    there = alone(case, free, walk)
+    own = only_on(asked, frozenset(share.node for share in held.shares))
+    if (
+        answer := passing(case, asked, placed(case, asked, there, walk), there, walk) or placed(case, own, there, walk)
+    ) is not None:
+        if (cannot := cannot_be_made(case, answer, walk.questions.shape(asked), None, room)) is not None:
+            cannot.room, cannot.is_settled, cannot.scene = room.more(free), False, None
+            return cannot
+        answer = walk.reserving.without_spares_there(job, with_spares(job, answer, asked, there, walk))
+        walk.reserving.note(job, answer)
+        return Outcome(
+            Book(answer), is_settled=False, room=_after(held, answer, room, free.with_job(assumed(job, answer)))
+        )
+    stay = _standing(held.awaits, case, room.cluster, walk)
+    settled = walk.preemptions.settled(free)
+    if any(holds(each, free) for each in stay):  # who has not ended yet goes only if that is still needed
+        apart = settled.without(away.devices)
+        found = passing(case, asked, placed(case, asked, apart, walk), apart, walk)
+        if found is not None:
+            ended = tuple(each for each in stay if not holds(each, free))
+            return _holding(case, found, ended, room, free) if ended else _given_back(room, free)
+    soon = settled.after(tuple(leaving(settled, stay)))
+    is_fit = fitness(job, soon, now, away)
+    if _are_there(stay, room.cluster) and all(map(is_fit, held.shares)):
+        return Outcome(Await(held.awaits, words_now(held.awaits, room.cluster, case.key.namespace)), is_settled=False)
+    found = placed(case, asked, soon.without(away.devices), walk)
+    if found is None and (until := _blips_until(held, room.cluster, now)) is not None:
+        return Outcome(
+            Await(held.awaits, words_now(held.awaits, room.cluster, case.key.namespace)), until=until, is_settled=False
+        )
+    if found is None and room.cluster.may_preempt(job):  # its place is no more, and what the others leave is not enough
+        others = victims(free, room.cluster.priority(job), now)
+        asked_already = {each.job for each in stay}  # one of them may go on with fewer GPUs
+        made = made_room(case, asked, away, soon, [each for each in others if each.key not in asked_already], walk)
+        if made is not None:
+            found, stay = made.placement, (*stay, *(victim.awaited for victim in made.victims))
+    if found is None or not stay or len(stay) > MAX_AWAITED:
+        return _given_back(room, free)
+    return _holding(case, found, stay, room, free)
+
+
+def _blips_until(held: Booking, cluster: Cluster, now: datetime) -> datetime | None:
+    """Until when a node that it waits for may be ready again; None where none is merely not ready."""
+    views = (cluster.nodes.get(share.node) for share in held.shares)
+    excluded = (view.exclusion for view in views if view is not None and view.is_there and view.exclusion is not None)
+    moments = [over_at(each.since, BLIP, now) for each in excluded if each.reason is ExclusionReason.NOT_READY]
+    return max((at for at in moments if at > now), default=None)
+
+
+def _holding(
+    case: Case, placement: Placement, awaited: tuple[AwaitedAttempt, ...], room: Room, free: Cluster
+) -> Outcome:
+    """It holds this instead of what it held. `free` is the cluster without that."""
+    cluster = free.with_job(assumed(case.job, placement, awaited))
+    held = room.cluster.booking_of(case.key)
+    after = _after(held, placement, room, cluster)
+    return Outcome(Await(awaited, room_words(awaited, case.key.namespace), placement), is_settled=False, room=after)
+
+
+def _after(held: Booking | None, placement: Placement, room: Room, cluster: Cluster) -> Room:
+    """The room once a job has this in place of what it held: nothing comes free where that is the same."""
+    before = {(share.node, share.gpus) for share in held.shares if share.server is None} if held is not None else set()
+    is_same = before <= {(share.node, share.gpus) for share in placement.shares}
+    return room.less(cluster) if is_same else room.more(cluster)
+
+
+def _given_back(room: Room, free: Cluster) -> Outcome:
+    """It holds nothing any more, and is looked at as any other job once that is stored."""
+    refusal = Refusal(WaitCause.NO_FIT, PendingReason.INSUFFICIENT_GPUS, _GIVEN_BACK)
+    return Outcome(Wait(refusal), is_settled=False, room=room.more(free))
+
+
+def _standing(
+    awaited: Sequence[AwaitedAttempt], case: Case, cluster: Cluster, walk: Walk
+) -> tuple[AwaitedAttempt, ...]:
+    """Those of these that are gone, or will go."""
+    return tuple(each for each in awaited if not holds(each, cluster) or goes(each, case.key, cluster, walk))
+
+
+def _are_there(awaited: Sequence[AwaitedAttempt], cluster: Cluster) -> bool:
+    """Whether one of them still holds something."""
+    return any(holds(each, cluster) or remaining(each, cluster) for each in awaited)
