@@ -180,6 +180,7 @@ def test_policies_and_bindings_follow_the_release_namespace(helm_program: Path) 
         "closeknit-agent-node": account.format("agent"),
         "closeknit-agent-nodetopology": account.format("agent"),
         "closeknit-operator-children": f"{account.format('operator')} && !(",
+        "closeknit-operator-disruptions": account.format("operator"),
         "closeknit-operator-files": account.format("operator"),
         "closeknit-operator-jobs": account.format("operator"),
         "closeknit-operator-nodetopologies": account.format("operator"),
@@ -207,7 +208,8 @@ def test_policies_and_bindings_follow_the_release_namespace(helm_program: Path) 
         ("CREATE", "pods/eviction", {"closeknit-prefix"}),
         ("UPDATE", "pods", {"closeknit-prefix"}),
         ("UPDATE", "pods/resize", {"closeknit-prefix"}),
-        ("UPDATE", "pods/status", {"closeknit-prefix-status"}),
+        # The one where the Pod bears closeknit.dev/job, the other where it does not.
+        ("UPDATE", "pods/status", {"closeknit-prefix-status", "closeknit-operator-disruptions"}),
         ("DELETE", "pods", {"closeknit-operator-children"}),
         ("CONNECT", "pods/exec", {"closeknit-operator-children"}),
     ],

@@ -69,6 +69,7 @@ def test_the_operator_may_not_do_what_would_make_it_an_administrator(objects: di
         ("pods", "create"),
         ("pods", "delete"),
         ("pods", "patch"),  # activeDeadlineSeconds alone: the policy closeknit-prefix
+        ("pods/status", "patch"),  # the condition DisruptionTarget alone: closeknit-operator-disruptions
         ("services", "create"),
         ("services", "delete"),
         ("resourceclaims", "create"),

@@ -34,6 +34,7 @@ CLAIM = (
 CHANGES = (
     "the operator makes, stops and deletes its children, and changes nothing else of them; a claim goes with its Pod"
 )
+ROOM = "the operator adds the condition DisruptionTarget to a Pod's status, once, and changes nothing else of it"
 DELETES = "the operator deletes only Pods and Services that a TrainingJob owns and that have the name of its child"
 ACCOUNT = (
     "a Pod of the operator has the default service account, or one that the operator has the verb use on, too; leave "
@@ -375,6 +376,45 @@ def test_a_pod_may_be_stopped_and_nothing_else_with_it(bed: Bed, token: Path) ->
     )
     assert [tried(first, *each) for each in others] == [CHANGES] * len(others)
     assert tried(first, (attempt, ""), seconds=2) == CHANGES
+
+
+def test_a_pod_may_be_said_to_make_room_once_and_nothing_else_of_its_status(bed: Bed, token: Path) -> None:
+    bed.submit(**ON_PLUGIN)
+    bed.wait_for_state("Running")
+    here, first = f"--namespace={bed.namespace}", "train-a1-worker-00000"
+    plain = {"metadata": {"name": "bank"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    bed.cluster.apply({"apiVersion": "v1", "kind": "Pod", **_in(plain, bed)})
+
+    def tried(
+        *more: tuple[str, Any], pod: str = first, dry: bool = True, other: Mapping[str, str] | None = None
+    ) -> str:
+        usual = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+        condition = usual | dict(other or {})
+        values = [("/status/conditions/-", condition), *more]
+        patch = [{"op": "add", "path": path, "value": value} for path, value in values]
+        how = ("--subresource=status", "--type=json", f"--patch={json.dumps(patch)}")
+        return refusal(bed, token, "patch", "pod", pod, here, *how, *(("--dry-run=server",) if dry else ()))
+
+    others: list[tuple[str, Any]] = [
+        ("/status/phase", "Failed"),
+        ("/status/podIP", "10.0.0.1"),
+        ("/status/reason", "Evicted"),
+        ("/status/conditions/0/status", "False"),
+        ("/metadata/labels/app", "bank"),
+        ("/metadata/annotations/app", "bank"),
+        ("/metadata/finalizers", ["example.com/stays"]),
+    ]
+    # kubectl reads what it patches, and the operator does not.
+    account = f"--serviceaccount={NAMESPACE}:{OPERATOR}"
+    bed.cluster.kubectl("create", "role", "reader", "--verb=get", "--resource=pods/status", here)
+    bed.cluster.kubectl("create", "rolebinding", "reader", "--role=reader", account, here)
+    bed.cluster.wait_for(lambda: "cannot get" not in tried(others[0]), "the right to be known")
+    assert [tried(each) for each in others] == [ROOM] * len(others)
+    wrong = [{"type": "Ready"}, {"status": "False"}, {"reason": "EvictionByEvictionAPI"}]
+    assert [tried(other=each) for each in wrong] == [ROOM] * len(wrong)
+    assert tried(pod="bank") == CHANGES
+    assert tried(dry=False, other={"message": "why", "lastTransitionTime": "2026-11-21T10:00:00Z"}) == ""
+    assert tried() == ROOM, "it says so once"
 
 
 @pytest.mark.usefixtures("token")

@@ -1,6 +1,7 @@
 """Jobs that make room for one of higher priority, on a real control plane, with the operator killed meanwhile."""
 
 import itertools
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,6 +42,17 @@ def ends(site: Bed, name: str) -> list[tuple[str, bool]]:
     return [(each["reason"], each["charged"]) for each in site.job(name)["status"].get("attempts", [])]
 
 
+def watched(site: Bed, pod: str, since: str) -> list[dict[str, Any]]:
+    """The Pod in each of its versions since, as a watch shows them."""
+    asked = f"watch=1&resourceVersion={since}&fieldSelector=metadata.name={pod}&timeoutSeconds=2"
+    lines = site.cluster.kubectl("get", f"--raw=/api/v1/namespaces/{site.namespace}/pods?{asked}").splitlines()
+    return [event["object"] for event in map(json.loads, lines) if event["type"] != "BOOKMARK"]
+
+
+def disruptions(pod: dict[str, Any]) -> list[dict[str, str]]:
+    return [each for each in pod["status"].get("conditions", []) if each["type"] == "DisruptionTarget"]
+
+
 @BOTH
 def test_room_is_made_once_though_the_operator_is_killed_meanwhile(site: Bed, spec: dict[str, Any]) -> None:
     site.submit("low", **spec)
@@ -50,11 +62,17 @@ def test_room_is_made_once_though_the_operator_is_killed_meanwhile(site: Bed, sp
     site.submit("patient", **spec, priorityClassName="patient")
     site.wait_for_reason("InsufficientGPUs", "patient")
     assert ends(site, "low") == []
+    since = site.cluster.get("pod", pod, site.namespace)["metadata"]["resourceVersion"]
     site.submit("prod", **spec, priorityClassName="urgent")
     site.wait_for_reason("PreemptionPending", "prod")
     site.restart()
     site.cluster.wait_for(lambda: ends(site, "low") == [("Preempted", False)], "low to make room")
     site.restart()
+    shown = watched(site, pod, since)
+    told = [[(each["status"], each["reason"]) for each in disruptions(there)] for there in shown]
+    assert told[-1] == [("True", "PreemptionByScheduler")]
+    is_to_end = [there["spec"].get("activeDeadlineSeconds") == 1 for there in shown]
+    assert told.index(told[-1]) < is_to_end.index(True), "who watches learns it before the Pod ends"
     site.submit("other", **spec, priorityClassName="urgent")
     site.wait_for_reason("InsufficientGPUs", "other")
     (awaited,) = site.job("prod")["status"]["placement"]["awaits"]

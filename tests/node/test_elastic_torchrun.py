@@ -45,6 +45,12 @@ def wait_for_ranks(site: Jobs, *sizes: int) -> None:
     site.cluster.wait_for(lambda: ranks(site) == wanted, f"all ranks of runs of {sizes}", WAIT_S)
 
 
+def preempted(site: Jobs, pod: str) -> list[str]:
+    """For what a Pod that has ended was to end, by the condition that its kubelet has left in its status."""
+    conditions = site.cluster.get("pod", pod, site.namespace)["status"]["conditions"]
+    return [each["reason"] for each in conditions if each["type"] == "DisruptionTarget"]
+
+
 def test_its_ranks_say_that_it_shrinks_and_grows(site: Jobs) -> None:
     shares = {"gpusPerNode": HALF}
     site.train(["torchrun", "--no_python", "sh", "-c", RANK], gpus=ALL, elastic={"minGPUs": HALF}, topology=shares)
@@ -56,6 +62,7 @@ def test_its_ranks_say_that_it_shrinks_and_grows(site: Jobs) -> None:
     site.wait_for_state("Running", "urgent")
     site.wait_for_state("Running")
     assert site.job()["status"]["placement"]["gpus"] == HALF
+    assert [preempted(site, f"train-a1-worker-{rank:05d}") for rank in range(2)] == [["PreemptionByScheduler"]] * 2
     site.delete("trainingjob", "urgent")
     site.cluster.wait_for(lambda: site.job()["status"]["placement"].get("room"), "room to be told", WAIT_S)
     long_ago = timestamp(datetime.now(UTC) - timedelta(minutes=6))

@@ -48,7 +48,8 @@ def _ended(attempt: Attempt, reason: EndReason, message: str, action: EventActio
     status = ends.restarting(subject.job, subject.now, reason, message, again=None)
     foreign = deletions(attempt.replaced)
     gone = {each.name for each in foreign}
-    left = (each for each in remains(subject, subject.attempt, ended=subject.now).actions if each.name not in gone)
+    ending = remains(subject, subject.attempt, ended=subject.now, reason=reason)
+    left = (each for each in ending.actions if each.name not in gone)
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
     notice = subject.notice(reason, message, action=action, warning=True)
     return subject.plan(status, actions=(*foreign, *left, service), notice=notice)
@@ -101,7 +102,8 @@ def _resized(attempt: Attempt, placement: Placement, reason: EndReason, message:
     plan = book(following, placement, message if is_by_choice else "")
     foreign = deletions(attempt.replaced)
     named = {each.name for each in foreign}
-    left = (each for each in remains(subject, subject.attempt, ended=subject.now).actions if each.name not in named)
+    ending = remains(subject, subject.attempt, ended=subject.now, reason=reason)
+    left = (each for each in ending.actions if each.name not in named)
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
     return replace(
         plan,

@@ -17,8 +17,8 @@ from closeknit.controller.metrics import Metrics
 from closeknit.controller.writes.resources import EVENTS, PODS, RESOURCE_CLAIMS, SERVICES, TRAINING_JOBS
 from closeknit.controller.writes.rights import OWN_ACCESS_REVIEWS
 from closeknit.controller.writes.writes import IN_FLIGHT, PODS_AHEAD, Writes
-from closeknit.kube.api import JsonObject, Resource
-from closeknit.kube.errors import Forbidden, Unavailable
+from closeknit.kube.api import JsonObject, Key, Resource
+from closeknit.kube.errors import ApiError, Forbidden, Unavailable
 from closeknit.lifecycle.writes.answers import NOTHING, Answers, Refusing, after
 from closeknit.lifecycle.writes.plan import Delete, Plan, Stop
 from closeknit.lifecycle.writes.results import DenialKind, Result, unfinished
@@ -213,6 +213,56 @@ def test_that_a_pod_may_not_be_stopped_is_remembered() -> None:
     forbidden = Forbidden('pods "x" is forbidden: cannot patch', code=403, reason="Forbidden")
     answers, _, store = stop("train-a1-worker-00001", None, Fault(Refuse(forbidden), "json_patch", PODS))
     assert (deadlines(store), answers.stop_refused) == ([None] * 4, True)
+
+
+def preempt(*faults: Fault, condition: bool = True) -> tuple[list[str], list[Any]]:
+    """Two Pods of a gang are to end for another job, one stopped and one deleted; what was sent, and what is left."""
+    _, _, store = written()
+    uids = {each["metadata"]["name"]: each["metadata"]["uid"] for each in store.objects(PODS)}
+    first, second = list(uids)[:2]
+    for pod in (first, second) if condition else ():
+        store.json_patch(PODS, Key("team-b", pod), [_SCHEDULED], subresource="status")
+    before = len(store.writes)
+    actions = (
+        Stop(first, uids[first], is_preempted=True),
+        Delete("Pod", second, uids[second], is_preempted=True),
+    )
+    plan = Plan(JobKey("team-b", "train"), "uid", "1", 1, 1, actions=actions)
+    writes = Writes(MemoryApi(store, faults), Metrics().count_write, lambda: NOW, "test")
+    assert unfinished(virtual_time.run(writes.apply(plan)), "uid") is None
+    left = {each["metadata"]["name"]: each for each in store.objects(PODS)}
+    said = left[first]["status"].get("conditions", [])[1:]
+    assert (left[first]["spec"]["activeDeadlineSeconds"], second in left) == (1, False)
+    return [f"{each.verb} {each.key.name[-1]}" for each in store.writes[before:]], said
+
+
+_SCHEDULED = {"op": "add", "path": "/status/conditions", "value": [{"type": "PodScheduled", "status": "True"}]}
+
+
+def test_a_pod_that_makes_room_says_so_before_it_ends() -> None:
+    sent, said = preempt()
+    assert sorted(sent) == ["delete 1", "json_patch 0", "json_patch 0", "json_patch 1"]
+    assert sent.index("json_patch 1") < sent.index("delete 1")
+    assert said == [
+        {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": "closeknit: its TrainingJob makes room for another one",
+            "lastTransitionTime": "2026-11-21T10:00:00Z",
+        }
+    ]
+
+
+@pytest.mark.parametrize("error", [Forbidden, Unavailable])
+def test_it_ends_though_it_may_not_say_so(error: type[ApiError]) -> None:
+    sent, said = preempt(Fault(Refuse(error("no", code=403, reason="no")), "json_patch", PODS, nth=1))
+    assert (sorted(sent), said) == (["delete 1", "json_patch 0"], [])
+
+
+def test_a_pod_that_no_scheduler_has_spoken_of_ends_without_a_word() -> None:
+    sent, said = preempt(condition=False)
+    assert (sorted(sent), said) == (["delete 1", "json_patch 0"], [])
 
 
 def test_a_service_that_is_deleted_is_no_longer_known_to_exist() -> None:

@@ -89,6 +89,60 @@ def test_a_job_of_high_priority_takes_the_room_of_a_low_one(kind: Any) -> None:
     assert placement.awaits is None
 
 
+def marks(story: Story, pod: str) -> list[tuple[str, str, str]]:
+    """Of that Pod, as other controllers read them."""
+    conditions = story.pod(pod)["status"]["conditions"]
+    told = [each for each in conditions if each["type"] == "DisruptionTarget"]
+    return [(each["status"], each["reason"], each["message"]) for each in told]
+
+
+ROOM = [("True", "PreemptionByScheduler", "closeknit: its TrainingJob makes room for another one")]
+
+
+@pytest.mark.parametrize("kept", [0, 8], ids=["ended", "shrunk"])
+def test_each_pod_says_that_it_is_preempted_before_it_ends(kept: int) -> None:
+    elastic = {"elastic": {"minGPUs": kept}} if kept else {}
+    story = site(plugin_node, job("low", 16, **elastic), nodes=2)
+    story.add(job("urgent", **HIGH))
+    story.settle()
+    pods = ["low-a1-worker-00000", "low-a1-worker-00001"]
+    assert [marks(story, pod) for pod in pods] == [ROOM, ROOM]
+    for pod in pods:
+        assert story.written.index(f"mark Pod {pod}") + 1 == story.written.index(f"stop Pod {pod}")
+    finish(story)
+    begin(story)
+    assert (ends(story, "low"), story.status("urgent").state) == (
+        [(1, "Shrunk" if kept else "Preempted", False)],
+        State.RUNNING,
+    )
+    assert [each for each in story.written if each.startswith("mark")] == [f"mark Pod {pod}" for pod in pods]
+
+
+def test_an_operator_that_was_killed_before_marks_the_pods_then() -> None:
+    story = site(plugin_node, job("low"))
+    story.add(job("urgent", **HIGH))
+    story.settle()
+    pod = story.pod("low-a1-worker-00000")
+    del pod["spec"]["activeDeadlineSeconds"]
+    pod["status"]["conditions"].pop()
+    story.answers.clear()
+    story.settle()
+    assert (marks(story, "low-a1-worker-00000"), story.written[-2:]) == (
+        ROOM,
+        ["mark Pod low-a1-worker-00000", "stop Pod low-a1-worker-00000"],
+    )
+
+
+def test_a_pod_that_kubernetes_ends_anyway_is_not_marked_twice() -> None:
+    story = site(plugin_node, job("low"))
+    story.add(job("urgent", **HIGH))
+    story.settle()
+    del story.pod("low-a1-worker-00000")["spec"]["activeDeadlineSeconds"]
+    story.settle()
+    assert story.written.count("stop Pod low-a1-worker-00000") == 2
+    assert story.written.count("mark Pod low-a1-worker-00000") == 1
+
+
 def awaited(story: Story, name: str = "urgent") -> list[str]:
     placement = story.status(name).placement
     return [each.name for each in placement.awaits or ()] if placement is not None else []

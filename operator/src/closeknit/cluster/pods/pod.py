@@ -44,7 +44,8 @@ KEPT_WORDS = 1000  # of a Pod's own message
 KEPT_SETTINGS = 64
 MOST_CLAIMS = 256  # as many Pods may share one claim; no cluster has a tenth of it
 # What the lifecycle reads; a Pod's other conditions change often and mean nothing to it.
-KEPT_CONDITIONS = frozenset({"PodScheduled", "Ready", "DisruptionTarget"})
+DISRUPTION_TARGET = "DisruptionTarget"
+KEPT_CONDITIONS = frozenset({"PodScheduled", "Ready", DISRUPTION_TARGET})
 # The kubelet's reason of a container that it has ended to start all of the Pod's again, as a rule of one says.
 _RESTARTED = "RestartingAllContainers"
 
@@ -240,7 +241,7 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
 
     def _is_disrupted(self, trainer: ContainerState) -> bool:
         """Whether Kubernetes had marked the Pod when its trainer ended. Both are whole seconds, by two clocks."""
-        mark = self.condition("DisruptionTarget")
+        mark = self.condition(DISRUPTION_TARGET)
         return mark is not None and mark.status == "True" and not trainer.ended < (mark.last_transition_time or "")
 
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from closeknit.cluster.pods.pod import ContainerState, Pod
+from closeknit.cluster.pods.pod import DISRUPTION_TARGET, ContainerState, Pod
 
 # What kubelets say of a container that its runtime could not start.
 NOT_STARTED = frozenset({"StartError", "ContainerCannotRun"})
@@ -267,7 +267,7 @@ def spoken(symptom: Symptom) -> list[str]:
 def of_pod(pod: Pod, trainer: str | None) -> Said | None:
     """The symptom of a Pod that has failed, that Kubernetes is about to end, or that does not get its devices; None for
     any other. The trainer counts, and if that has not failed the first failed container."""
-    mark = pod.condition("DisruptionTarget")
+    mark = pod.condition(DISRUPTION_TARGET)
     if mark is not None and mark.status == "True" and pod.phase != "Succeeded":
         return Said(Symptom.DISRUPTED, mark.message or mark.reason or "")
     if pod.phase != "Failed":

@@ -21,6 +21,7 @@ from closeknit.cluster.objects.meta import Owner
 from closeknit.cluster.objects.quota import quotas
 from closeknit.cluster.pods.pod import FINISHED_PHASES, STOPPED_AFTER_S
 from closeknit.controller.writes.denial import denial
+from closeknit.controller.writes.disruption import disruption_patch
 from closeknit.controller.writes.keys import with_key_pair
 from closeknit.controller.writes.resources import (
     BY_KIND,
@@ -96,6 +97,8 @@ class _Told:
     """Whether one of them was refused for good: asked before each child of a gang."""
     may_delete: bool | None = None
     """Whether RBAC lets us delete Pods there; None while that was not asked."""
+    may_mark: bool = True
+    """Whether no Pod of it was refused its condition: the others would be refused it alike."""
     owed: deque[Manifest] = field(default_factory=deque)
     """What children own that are made, and what is still to be made itself, the oldest first."""
 
@@ -410,9 +413,13 @@ class Writes:
         match action:
             case Create():
                 return await self._created(plan, action.manifest, action.owns, told)
-            case Delete():
+            case Delete(uid=uid, is_preempted=is_preempted):
+                if uid is not None and is_preempted:
+                    await self._marked(plan, action.name, uid, told)
                 return told.add(await self._deleted(plan, action, told))
             case Stop():
+                if action.is_preempted:
+                    await self._marked(plan, action.name, action.uid, told)
                 return told.add(await self._stopped(plan, action))
 
     async def _created(self, plan: Plan, manifest: Manifest, owns: Sequence[Manifest], told: _Told) -> Judgement:
@@ -468,6 +475,21 @@ class Writes:
         labels = tuple((metadata.get("labels") or {}).items())
         is_going = metadata.get("deletionTimestamp") is not None
         return Exists(manifest, _owners(there), labels, _version(there), is_probe, is_going), _uid(there)
+
+    async def _marked(self, plan: Plan, pod: str, uid: str, told: _Told) -> None:
+        """Has a Pod say that its job makes room. It ends whether it says so or not."""
+        if not told.may_mark:
+            return
+        patch = disruption_patch(uid, self._now())
+        call = self._api.json_patch(PODS, pod, patch, namespace=plan.job.namespace, subresource="status")
+        try:
+            await self._sent("patch", PODS, call)
+        except (NotFound, Invalid):  # it is gone, another one has its name, or it has said so by now
+            return
+        except ApiError as error:
+            told.may_mark = False
+            whose = f"{plan.job.namespace}/{pod}"
+            _log.info("a Pod does not say that it makes room", extra={"pod": whose, "error": error})
 
     async def _deleted(self, plan: Plan, action: Delete, told: _Told) -> Result:
         resource = TRAINING_JOBS if action.kind == TRAINING_JOB else BY_KIND[action.kind]

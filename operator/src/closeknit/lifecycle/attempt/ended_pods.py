@@ -9,18 +9,20 @@ force only where the administrator wants that (--force-delete-pods): of its cont
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from closeknit.api.reasons import ExclusionReason, PendingReason
+from closeknit.api.reasons import EndReason, ExclusionReason, PendingReason
 from closeknit.cluster.objects.silence import Quiet
-from closeknit.cluster.pods.pod import Pod
+from closeknit.cluster.pods.pod import DISRUPTION_TARGET, Pod
 from closeknit.lifecycle.attempt.subject import Subject
 from closeknit.lifecycle.status.conditions import moment
 from closeknit.lifecycle.status.pauses import LINGERS_AFTER, is_between, lingers_from
 from closeknit.lifecycle.writes.plan import Delete, Stop
 
 KEPT_FOR = timedelta(days=1)  # who is told in the evening looks in the morning
+# Of attempts that end for a job of higher priority, or for the owner of lent spare nodes.
+MAKES_ROOM = frozenset({EndReason.PREEMPTED, EndReason.SHRUNK})
 LOOKS_AGAIN = timedelta(seconds=30)  # whether a silent node is dead by now; Kubernetes takes 50 s to say so
 
 
@@ -33,12 +35,22 @@ class Remains:
     """When there is more to do though nothing has changed."""
 
 
-def remains(subject: Subject, last: int, *, ended: datetime | None = None, is_over: bool = False) -> Remains:
-    """What to do about Pods of attempts up to `last`, the last ended one: at the moment `ended`, or when the status
-    says. A job that `is_over` keeps those of its last attempt as long as it exists."""
+def remains(
+    subject: Subject,
+    last: int,
+    *,
+    ended: datetime | None = None,
+    reason: EndReason | None = None,
+    is_over: bool = False,
+) -> Remains:
+    """What to do about Pods of attempts up to `last`, the last ended one: at the moment `ended` and for this reason, or
+    as the status says. A job that `is_over` keeps those of its last attempt as long as it exists."""
     moments = {attempt.number: moment(attempt.ended) for attempt in subject.job.status.attempts}
+    made_room = {attempt.number for attempt in subject.job.status.attempts if attempt.reason in MAKES_ROOM}
     if ended is not None:
         moments[last] = ended
+    if reason in MAKES_ROOM:
+        made_room.add(last)
     actions: list[Delete | Stop] = []
     dues: list[datetime] = []
     for pod in subject.children.own:
@@ -48,7 +60,9 @@ def remains(subject: Subject, last: int, *, ended: datetime | None = None, is_ov
             case datetime() as due:
                 dues.append(due)
             case Delete() | Stop() as action:
-                actions.append(action)
+                is_marked = pod.condition(DISRUPTION_TARGET) is not None
+                is_preempted = pod.is_live and pod.attempt in made_room and not is_marked
+                actions.append(replace(action, is_preempted=True) if is_preempted else action)
     return Remains(tuple(actions), min(dues, default=None))
 
 

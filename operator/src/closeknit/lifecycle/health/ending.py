@@ -19,7 +19,7 @@ from closeknit.cluster.objects.dra import ResourceClaim
 from closeknit.cluster.objects.node_objects import UNSCHEDULABLE_TAINT
 from closeknit.cluster.objects.pod_requests import MEMORY, PodResourceSpec
 from closeknit.cluster.pods.gang_runs import gave_up
-from closeknit.cluster.pods.pod import ContainerState, Pod
+from closeknit.cluster.pods.pod import DISRUPTION_TARGET, ContainerState, Pod
 from closeknit.cluster.pods.symptoms import Said, Symptom, are_of_one_that_waited, failed_container, of_pod
 from closeknit.launch.environment.nccl import NVLS
 from closeknit.launch.remedy import Remedy
@@ -509,7 +509,7 @@ def end_facts(attempt: Attempt, found: Sequence[Failure]) -> EndFacts:
     containers = [(each, failed_container(each.pod, each.trainer)) for each in found[:KEPT_EXITS]]
     exits = tuple(_exit(each, container) for each, container in containers)
     cause = containers[0][1]
-    mark = found[0].pod.condition("DisruptionTarget")
+    mark = found[0].pod.condition(DISRUPTION_TARGET)
     told = mark.last_transition_time if found[0].said.symptom is Symptom.DISRUPTED and mark is not None else None
     written = told or ("" if cause is None else cause.ended)
     return EndFacts(exits, later(written, None, attempt.subject.now))

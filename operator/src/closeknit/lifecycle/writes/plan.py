@@ -40,6 +40,8 @@ class Delete:
     uid: str | None = None
     is_forced: bool = False
     """Whether it goes at once, though its kubelet has not said that its containers have ended."""
+    is_preempted: bool = False
+    """See Stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,9 @@ class Stop:
     is_replaced: bool = False
     """Whether another Pod of the attempt has its place: it leaves the attempt's Service, for its kubelet may never
     confirm its end, and its host name is the other's."""
+    is_preempted: bool = False
+    """Whether its job makes room for another: then Kubernetes' condition DisruptionTarget says so before it ends. It
+    ends all the same where that is refused."""
 
 
 Action = Create | Delete | Stop
