@@ -210,7 +210,7 @@ def _notes(spec: NodeTopologySpec, status: NodeTopologyStatus) -> Sequence[str]:
     elif source.topology_confidence is Confidence.LOW:
         notes.append("low confidence in NVLink: from what was read, there may be some")
     if source.pcie_confidence is Confidence.LOW:
-        notes.append("low confidence in PCIe levels: they may be nearer than shown")
+        notes.append("low confidence in PCIe levels: some may be nearer, or contradict others")
     if source.method is Method.NVIDIA_SMI:
         notes += _lacking(spec)
     if spec.nics is None:
