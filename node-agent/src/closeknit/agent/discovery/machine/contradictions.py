@@ -1,4 +1,4 @@
-"""What NVML says of the NVLinks of one machine that cannot all be true. Pure.
+"""What NVML says of one machine and its NVLinks that cannot all be true. Pure.
 
 A driver that is wrong in one of these facts may be wrong in more: they stay as they were read, and the confidence is
 low.
@@ -10,7 +10,7 @@ from itertools import islice
 from closeknit.agent.discovery.machine import nvlink
 from closeknit.agent.discovery.machine.nvlink import Ends, LinkEnd
 from closeknit.agent.discovery.readings import pci
-from closeknit.agent.discovery.readings.readings import GpuReading, PciReading
+from closeknit.agent.discovery.readings.readings import CHANGES, GpuReading, PciReading
 from closeknit.machine.products import product_of
 
 # Generations that GPUs of a major compute capability have: 1 to 5 came with 6 to 10, one each, and 6 with 10.7 (Rubin).
@@ -47,8 +47,10 @@ def cliques(gpus: Iterable[GpuReading]) -> list[list[int]]:
 
 
 def _of_products(gpus: Iterable[GpuReading]) -> Iterator[tuple[int, str]]:
-    """Name, compute capability, and number and generation of NVLinks."""
+    """Uuid, name, compute capability, and number and generation of NVLinks."""
     for gpu in gpus:
+        if gpu.errors.get("uuid") == CHANGES:
+            yield gpu.index, "a uuid that changes"
         own, capability, known = nvlink.generation(gpu), gpu.compute_capability, product_of(gpu.name)
         may_have = GENERATIONS_OF.get(capability[0]) if capability is not None else None
         if own is not None and capability is not None and may_have is not None and own not in may_have:
