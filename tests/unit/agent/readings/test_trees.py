@@ -15,20 +15,23 @@ from closeknit.machine.checks import LEVELS, check
 from harness.sysfs_machines import (
     AC922,
     AZURE,
+    CONNECTX_8,
     DGX_H100,
     GB200_TRAY,
     GB300_TRAY,
     GCP,
     GH200,
+    GRACE,
     HGX_B200,
     HGX_B300,
     KNOWN,
     P5,
+    VIRTUAL_FUNCTION,
     Known,
     connectx_8,
     dma_function,
 )
-from harness.sysfs_tree import GPU, HostBridge, Machine, Tree, vital_product_data
+from harness.sysfs_tree import GPU, HostBridge, Machine, Tree, nic, vital_product_data
 
 UUID_0 = vital_product_data("c8280zmlx5_0")
 
@@ -256,6 +259,18 @@ def test_without_any_dma_function_a_card_stands_where_it_is(
     errors = {f"pci/{address}": word for address, word in broken.items()}
     nic, *_ = discover(structs.replace(readings, errors=errors), Method.NVML).spec.nics or []
     assert (nic.gpu_levels[:1] or [None]) == [level]
+
+
+@pytest.mark.parametrize("card", [CONNECTX_8, VIRTUAL_FUNCTION])
+@pytest.mark.parametrize(("product", "levels"), [("NVIDIA GB300", []), ("NVIDIA GB200", ["NODE"])])
+def test_a_guest_that_shows_no_dma_function_of_a_gb300_tells_no_level(
+    product: str, levels: list[str], card: str, tmp_path: Path
+) -> None:
+    machine = Machine([HostBridge(0, [nic("mlx5_0", device=card)]), HostBridge(0, [GPU], domain=8)], GRACE)
+    readings = readings_of(tmp_path, Known(machine, ""))
+    named = structs.replace(readings, gpus=(structs.replace(readings.gpus[0], name=product),))
+    (found,) = discover(named, Method.NVML).spec.nics or []
+    assert found.gpu_levels == levels
 
 
 def test_without_root_no_connectx_8_has_a_place_beside_data_direct(tmp_path: Path) -> None:

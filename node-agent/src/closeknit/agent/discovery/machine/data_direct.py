@@ -8,6 +8,7 @@ data. Both functions have the uuid of the card in their vital product data. rdma
 
 from closeknit.agent.discovery.readings import pci
 from closeknit.agent.discovery.readings.readings import PciReading, RdmaReading, Readings
+from closeknit.machine.products import product_of
 
 # Cards that may have a DMA function: ConnectX-8 and -9 by the ids of rdma_topo, and the virtual functions of all mlx5.
 CARDS = ("0x1023", "0x1025", "0x101e")
@@ -32,10 +33,14 @@ def data_place(device: RdmaReading, place: PciReading | None, readings: Readings
 
 
 def _may_hide_one(readings: Readings, *, has_others: bool) -> bool:
-    """Whether a PCI device that could not be read may be a DMA function.
+    """Whether there may be a DMA function that is not listed: a hypervisor shows none of those that a product always
+    has, or a PCI device could not be read.
 
     One that went while it was read is none on a machine without any: else every card there would lose its place.
     """
+    products = map(product_of, {gpu.name for gpu in readings.gpus})
+    if not has_others and any(product is not None and product.has_data_direct for product in products):
+        return True
     listed = {f"{PCI}/{device.address}" for device in readings.pci}
     return any(
         fact.partition("/")[0] == PCI and fact not in listed and (has_others or word != "ENOENT")
