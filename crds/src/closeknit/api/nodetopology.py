@@ -101,7 +101,7 @@ class Provenance(Wire):
     pcie_confidence: Confidence | None = None
     """Low where a hypervisor hides the PCIe tree, or where NVML and sysfs differ about it."""
     topology_confidence: Confidence | None = None
-    """Low where NVLink had to be inferred."""
+    """Low where NVLink had to be inferred, or where what was read of it contradicts itself."""
 
 
 class MigDevice(Wire):

@@ -4,17 +4,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from closeknit.agent.discovery.machine.nvlink import contradiction, fabric_ready, nvlink
+from closeknit.agent.discovery.machine.nvlink import fabric_ready, nvlink
 from closeknit.agent.discovery.readings.readings import (
     FabricReading,
     GpuReading,
     LinkReading,
     PairReading,
     PciReading,
-    Readings,
 )
-from closeknit.agent.discovery.topology import discover
-from closeknit.api.nodetopology import Confidence, Method, NvlinkPair
+from closeknit.api.nodetopology import NvlinkPair
 from closeknit.api.nodetopology_status import LinkDown
 
 HIDDEN = "FFFFFFFF:FF:FF.0"
@@ -200,37 +198,3 @@ def test_multi_node_domain(fabrics: list[FabricReading | None], domain: str | No
 def test_fabric_ready(reading: FabricReading | None, p2p: int | None, expected: bool | None) -> None:
     pairs = [PairReading(a=0, b=1, p2p_nvlink=p2p)]
     assert fabric_ready(gpu(0, link(0), fabric=reading), pairs) is expected
-
-
-@pytest.mark.parametrize(
-    ("capability", "version", "expected"),
-    [
-        pytest.param((9, 0), 6, None, id="H100: 4.0"),
-        pytest.param((8, 0), 4, None, id="A100: 3.0"),
-        pytest.param((8, 0), 5, None, id="Ampere: 3.1"),
-        pytest.param((7, 0), 3, None, id="V100: 2.2"),
-        pytest.param((10, 3), 7, None, id="B300: 5.0"),
-        pytest.param((10, 7), 8, None, id="Rubin: 6.0"),
-        pytest.param((12, 0), 7, None, id="of a capability without NVLink so far"),
-        pytest.param(None, 3, None, id="capability unread"),
-        pytest.param((9, 0), 0, None, id="version unread"),
-        pytest.param(
-            (9, 0), 3, "GPU 0, 1 say NVLink 2, which no GPU of compute capability 9.0 has", id="an H100 with 2.2"
-        ),
-        pytest.param(
-            (10, 0), 5, "GPU 0, 1 say NVLink 3, which no GPU of compute capability 10.0 has", id="a B200 with 3.1"
-        ),
-    ],
-)
-def test_a_generation_that_no_gpu_of_its_kind_has_is_told(
-    capability: tuple[int, int] | None, version: int, expected: str | None
-) -> None:
-    gpus = [
-        GpuReading(index=at, bus_id=bus_id(at), compute_capability=capability, links=(link(0, version=version),))
-        for at in range(2)
-    ]
-    assert contradiction(gpus) == expected
-    found = discover(Readings(gpus=tuple(gpus)), Method.NVML)
-    assert found.spec.source.topology_confidence is (Confidence.HIGH if expected is None else Confidence.LOW)
-    told = found.findings[0].message
-    assert told.partition("; ")[2] == ("" if expected is None else f"NVML contradicts itself: {expected}")

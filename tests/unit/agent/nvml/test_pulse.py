@@ -11,6 +11,7 @@ from closeknit.agent.discovery.health.history import History, followed
 from closeknit.agent.discovery.readings.carried_gpus import remembered
 from closeknit.agent.discovery.readings.readings import GpuReading, HealthReading, Readings, XidReading
 from closeknit.agent.discovery.simulated.simulation import readings_of
+from closeknit.agent.discovery.topology import discover
 from closeknit.agent.nvml import gpu_state as nvml_health
 from closeknit.agent.nvml.gpu_refresh import has_failed
 from closeknit.agent.nvml.nvml_client import NoAnswer
@@ -19,6 +20,7 @@ from closeknit.agent.nvml.nvml_session import NvmlSession
 from closeknit.agent.sources import hardware
 from closeknit.agent.sources.hardware import HardwareSource
 from closeknit.agent.sources.simulated import load_profile
+from closeknit.api.nodetopology import Method
 from harness.nvml_driver import InProcess
 from harness.nvml_library import CODES, NvmlLibrary
 
@@ -192,6 +194,40 @@ def test_another_machine_is_read_at_once(change: str, tmp_path: Path, monkeypatc
     NvmlLibrary(after).install(monkeypatch)
     now = source.read()
     assert (now.driver_version, [gpu.uuid for gpu in now.gpus]) == (after.driver_version, [g.uuid for g in after.gpus])
+
+
+class Restless(NvmlLibrary):
+    """The first GPU has another uuid each time it is asked."""
+
+    count = 0
+
+    def _nvmlDeviceGetUUID(self, handle: Any, text: Any, length: Any) -> int:  # noqa: N802
+        code = super()._nvmlDeviceGetUUID(handle, text, length)
+        if text.value.decode() == machine().gpus[0].uuid:
+            self.count += 1
+            text.value = f"GPU-{self.count}".encode()
+        return code
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_uuid_that_changes_makes_no_new_machine_each_time(
+    is_known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each other spec would be a new generation of the NodeTopology, and cost the gangs there their places."""
+    Clock(monkeypatch)
+    source, last = HardwareSource(tmp_path, InProcess()), None
+    if is_known:
+        NvmlLibrary(machine()).install(monkeypatch)
+        last = remembered(None, source.read())
+    Restless(machine()).install(monkeypatch)
+    found = []
+    for _ in range(4):
+        last = remembered(last, source.read())
+        found.append(discover(last, Method.NVML))
+    assert len({each.spec.gpus[0].uuid for each in found}) == 1
+    assert found[0].spec == found[-1].spec
+    assert found[0].spec.gpus[0].uuid == (machine().gpus[0].uuid if is_known else None)
+    assert found[-1].findings[0].message.endswith("NVML contradicts itself: GPU 0 tells of a uuid that changes")
 
 
 def test_links_fabric_and_xids_are_those_of_the_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,6 +184,7 @@ def test_as_many_broken_devices_are_named_as_a_message_can_hold(tmp_path: Path) 
     errors: dict[str, str] = {}
     assert sysfs.pci_devices(tmp_path, errors) == ()
     assert 0 < len(errors) <= 32
+    assert errors["pci"] == "TooMany"
 
 
 def test_names_that_are_no_addresses_and_ports_that_are_no_numbers_are_left_alone(tmp_path: Path) -> None:

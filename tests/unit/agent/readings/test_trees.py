@@ -1,9 +1,11 @@
 """Whole machines, from the files of sysfs to the words that nvidia-smi topo -m prints."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from closeknit.agent import sysfs
 from closeknit.agent.discovery.readings.readings import GpuReading, PairReading, Readings
@@ -13,19 +15,23 @@ from closeknit.machine.checks import LEVELS, check
 from harness.sysfs_machines import (
     AC922,
     AZURE,
+    CONNECTX_8,
     DGX_H100,
     GB200_TRAY,
     GB300_TRAY,
     GCP,
     GH200,
+    GRACE,
     HGX_B200,
+    HGX_B300,
     KNOWN,
     P5,
+    VIRTUAL_FUNCTION,
     Known,
     connectx_8,
     dma_function,
 )
-from harness.sysfs_tree import GPU, HostBridge, Machine, Tree, vital_product_data
+from harness.sysfs_tree import GPU, HostBridge, Machine, Tree, nic, vital_product_data
 
 UUID_0 = vital_product_data("c8280zmlx5_0")
 
@@ -155,6 +161,7 @@ def nearest(root: Path) -> dict[str, list[int]]:
         ),
         pci=sysfs.pci_devices(root, errors),
         rdma=sysfs.rdma_devices(root, errors),
+        errors=errors,
     )
     nics = discover(readings, Method.NVML).spec.nics or []
     return {
@@ -202,6 +209,68 @@ def test_where_no_pair_is_told_the_levels_are_unknown(
     found = nearest(tmp_path)
     assert {name for name, near in found.items() if not near} == unknown
     assert found["mlx5_4"] == [0, 1]  # a BlueField has no Data Direct
+
+
+def empty(*names: str) -> Callable[[Path], None]:
+    def change(function: Path) -> None:
+        for name in names:
+            (function / name).write_text("")
+
+    return change
+
+
+def link_to_itself(function: Path) -> None:
+    function.unlink()
+    function.symlink_to(function.name)
+
+
+@pytest.mark.parametrize(
+    ("address", "change"),
+    [
+        pytest.param("0009:03:00.0", empty("device"), id="which device the DMA function is"),
+        pytest.param("0009:03:00.0", empty("vendor"), id="whose the DMA function is"),
+        pytest.param("0009:03:00.0", link_to_itself, id="the DMA function"),
+        pytest.param("0000:03:00.0", empty("device", "vpd"), id="which card the NIC is"),
+        pytest.param("0000:03:00.0", empty("vendor", "device", "vpd"), id="whose card the NIC is"),
+    ],
+)
+def test_a_pair_of_which_a_file_cannot_be_read_is_unknown_and_not_the_nics_own_place(
+    address: str, change: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """By its own place the NIC would be as near to a GPU that it has nothing to do with."""
+    gb300(tmp_path)
+    change(tmp_path / "sys/bus/pci/devices" / address)
+    assert nearest(tmp_path) == {"mlx5_0": [], "mlx5_1": [0], "mlx5_2": [3], "mlx5_3": [2], "mlx5_4": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("broken", "level"),
+    [
+        pytest.param({"0009:00:00.0": "EIO"}, None, id="a device that may be the DMA function"),
+        pytest.param({"0009:00:00.0": "ENOENT"}, "PXB", id="a device that went while it was read"),
+        pytest.param({"0000:06:00.0": "EIO"}, "PXB", id="a device that is known from before"),
+    ],
+)
+def test_without_any_dma_function_a_card_stands_where_it_is(
+    broken: dict[str, str], level: str | None, tmp_path: Path
+) -> None:
+    readings = readings_of(tmp_path, HGX_B300)
+    assert "0000:06:00.0" in {each.address for each in readings.pci}
+    errors = {f"pci/{address}": word for address, word in broken.items()}
+    nic, *_ = discover(structs.replace(readings, errors=errors), Method.NVML).spec.nics or []
+    assert (nic.gpu_levels[:1] or [None]) == [level]
+
+
+@pytest.mark.parametrize("card", [CONNECTX_8, VIRTUAL_FUNCTION])
+@pytest.mark.parametrize(("product", "levels"), [("NVIDIA GB300", []), ("NVIDIA GB200", ["NODE"])])
+def test_a_guest_that_shows_no_dma_function_of_a_gb300_tells_no_level(
+    product: str, levels: list[str], card: str, tmp_path: Path
+) -> None:
+    machine = Machine([HostBridge(0, [nic("mlx5_0", device=card)]), HostBridge(0, [GPU], domain=8)], GRACE)
+    readings = readings_of(tmp_path, Known(machine, ""))
+    named = structs.replace(readings, gpus=(structs.replace(readings.gpus[0], name=product),))
+    (found,) = discover(named, Method.NVML).spec.nics or []
+    assert found.gpu_levels == levels
 
 
 def test_without_root_no_connectx_8_has_a_place_beside_data_direct(tmp_path: Path) -> None:

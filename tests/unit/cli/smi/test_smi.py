@@ -280,6 +280,24 @@ def test_a_level_that_is_told_tells_the_next() -> None:
     assert (spec.pcie.levels, spec.source.pcie_confidence) == (["X PXB SYS", "PXB X SYS", "SYS SYS X"], "High")
 
 
+@pytest.mark.parametrize(
+    ("table_rows", "confidence"),
+    [
+        pytest.param(("X PIX SYS", "PIX X SYS", "SYS SYS X"), "High", id="a tree"),
+        pytest.param(("X PIX PXB", "PIX X PIX", "PXB PIX X"), "High", id="one switch below another"),
+        pytest.param(("X PIX SYS", "PIX X PIX", "SYS PIX X"), "Low", id="two that are beside a third and far apart"),
+        pytest.param(("X NODE PHB", "NODE X SYS", "PHB SYS X"), "Low", id="three words for three"),
+    ],
+)
+@pytest.mark.parametrize("third", ["GPU2", "NIC0"])
+def test_levels_that_no_tree_has_are_of_low_confidence(
+    table_rows: tuple[str, ...], confidence: str, third: str
+) -> None:
+    names = ("GPU0", "GPU1", third)
+    spec = read(table(" ".join(names), *(f"{name} {row}" for name, row in zip(names, table_rows, strict=True))))
+    assert spec.source.pcie_confidence == confidence
+
+
 def test_where_nothing_is_left_no_level_is_told() -> None:
     assert read(matrix("NV12", 4)).pcie.levels == []
 

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -25,7 +26,7 @@ from closeknit.cli.main import app
 from closeknit.cli.topology.command import TopologyArguments, show
 from closeknit.cli.topology.drawing import drawing
 from closeknit.cli.topology.machine_sheet import sheet
-from faults.http_server import serving, write_kubeconfig
+from faults.http_server import Handler, serving, write_kubeconfig
 from harness.machines import node_object
 
 CLUSTER = Path(__file__).parents[4] / "examples" / "cluster.yaml"
@@ -272,25 +273,42 @@ def test_links_that_a_product_should_have_are_missed(
     assert notes == ([f"- {said}: some may be down, which nvidia-smi nvlink -s tells"] if said else [])
 
 
-async def _answer(request: web.Request) -> web.Response:
-    topologies = [document(simulated(profile, Faults(), name)) for name, profile in (("a", "dgx2"), ("b", "gh200"))]
-    name = request.path.rpartition("/")[2]
-    if name == "nodetopologies":
-        metadata = {"resourceVersion": "1"}
-        return web.json_response({"kind": "NodeTopologyList", "metadata": metadata, "items": topologies})
-    if name == "broken":
-        return web.json_response({**topologies[0], "spec": {}})
-    found = {"a": topologies[0], "b": topologies[1]}.get(name)
-    if found:
-        return web.json_response(found)
-    status = {"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404, "message": "not found"}
-    return web.json_response(status, status=404)
+def _broken(**spec: Any) -> dict[str, Any]:
+    return {**(found := document(simulated("dgx2", Faults(), "broken"))), "spec": {**found["spec"], **spec}}
 
 
-def asked_of_a_cluster(folder: Path, node: str | None) -> None:
+TWO = [document(simulated(profile, Faults(), name)) for name, profile in (("a", "dgx2"), ("b", "gh200"))]
+UNREADABLE = _broken(gpus=[{"index": -1}])
+IMPOSSIBLE = _broken(nvlink={"switched": True})
+UNREADABLE_WORDS = (
+    "this version cannot read the NodeTopology broken: spec.gpus[0].index: Input should be greater than or equal to 0"
+)
+IMPOSSIBLE_WORDS = (
+    "the NodeTopology broken contradicts itself: nvlink.linksPerGPU: is missing; with switched: true it has one entry "
+    "for each GPU"
+)
+
+
+def answering(*odd: dict[str, Any]) -> Handler:
+    async def answer(request: web.Request) -> web.Response:
+        listed = [*TWO, *odd]
+        name = request.path.rpartition("/")[2]
+        if name == "nodetopologies":
+            metadata = {"resourceVersion": "1"}
+            return web.json_response({"kind": "NodeTopologyList", "metadata": metadata, "items": listed})
+        found = {each["metadata"]["name"]: each for each in listed}.get(name)
+        if found:
+            return web.json_response(found)
+        status = {"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404, "message": "not found"}
+        return web.json_response(status, status=404)
+
+    return answer
+
+
+def asked_of_a_cluster(folder: Path, node: str | None, *odd: dict[str, Any], form: str = "table") -> None:
     async def ask() -> None:
-        async with serving(_answer, folder):
-            await show(TopologyArguments(node, None, None, Reach(folder / "kubeconfig")), "table")
+        async with serving(answering(*odd), folder):
+            await show(TopologyArguments(node, None, None, Reach(folder / "kubeconfig")), form)
 
     asyncio.run(ask())
 
@@ -307,17 +325,35 @@ def test_all_nodes_of_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["NODE", "a", "b"]
 
 
+def test_a_machine_that_cannot_be_shown_hides_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    odd = {**IMPOSSIBLE, "metadata": {"name": "odd"}}
+    asked_of_a_cluster(tmp_path, None, UNREADABLE, odd)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[:3]] == ["NODE", "a", "b"]
+    assert lines[3:] == [f"- {UNREADABLE_WORDS}", f"- {IMPOSSIBLE_WORDS.replace('broken', 'odd')}"]
+
+
 @pytest.mark.parametrize(
-    ("node", "said"),
+    ("node", "form", "odd", "said"),
     [
-        ("c", "the cluster has no NodeTopology c: is closeknit installed, and does its agent run on that node?"),
-        ("broken", "a NodeTopology cannot be read: 2 validation errors for NodeTopology"),
+        pytest.param(
+            "c",
+            "table",
+            UNREADABLE,
+            "the cluster has no NodeTopology c: is closeknit installed, and does its agent run on that node?",
+            id="no such node",
+        ),
+        pytest.param("broken", "table", UNREADABLE, UNREADABLE_WORDS, id="one that cannot be read"),
+        pytest.param("broken", "table", IMPOSSIBLE, IMPOSSIBLE_WORDS, id="one that contradicts itself"),
+        pytest.param(None, "json", UNREADABLE, UNREADABLE_WORDS, id="all, for a program"),
     ],
 )
-def test_what_a_cluster_does_not_have(tmp_path: Path, node: str, said: str) -> None:
+def test_what_a_cluster_does_not_have(
+    tmp_path: Path, node: str | None, form: str, odd: dict[str, Any], said: str
+) -> None:
     with pytest.raises(NotThere) as refused:
-        asked_of_a_cluster(tmp_path, node)
-    assert str(refused.value).startswith(said)
+        asked_of_a_cluster(tmp_path, node, odd, form=form)
+    assert str(refused.value) == said
 
 
 @pytest.mark.parametrize("is_there", [True, False])

@@ -10,6 +10,7 @@ from closeknit.agent.discovery.health.machine_health import MachineFinding, find
 from closeknit.agent.discovery.machine import cpu_models, nvlink, pcie_levels, switches
 from closeknit.agent.discovery.machine.capabilities import capabilities
 from closeknit.agent.discovery.machine.capture import capture_devices
+from closeknit.agent.discovery.machine.contradictions import cliques, contradiction
 from closeknit.agent.discovery.machine.nics import could_look, nics, statuses
 from closeknit.agent.discovery.machine.virtualization import virtualized
 from closeknit.agent.discovery.readings import pci
@@ -191,14 +192,18 @@ def _source(
         machine=_short(" ".join(filter(None, (kernel.system_vendor, kernel.product_name))), 128),
         virtualized=is_virtual,
         pcie_confidence=pcie_levels.confidence(readings, is_virtual, gpus, places),
-        topology_confidence=_topology_confidence(readings.gpus),
+        topology_confidence=_topology_confidence(readings),
     )
 
 
-def _topology_confidence(gpus: Sequence[GpuReading]) -> Confidence | None:
-    if not gpus:
+def _topology_confidence(readings: Readings) -> Confidence | None:
+    if not readings.gpus:
         return None
-    return Confidence.HIGH if nvlink.contradiction(gpus) is None else Confidence.LOW
+    is_divided = (
+        len(cliques(readings.gpus)) > 1
+    )  # no field has this: the GPUs of a spec are all behind the same switches
+    is_doubtful = is_divided or contradiction(readings.gpus, readings.pci) is not None
+    return Confidence.LOW if is_doubtful else Confidence.HIGH
 
 
 def _kernel_module(version: str | None) -> KernelModule | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from closeknit.agent.discovery.readings.readings import GpuReading, LinkReading, PairReading
+from closeknit.agent.discovery.readings.readings import CHANGES, GpuReading, LinkReading, PairReading
 from closeknit.agent.nvml.nvml_messages import ABSENT, LOST, NOTHING_SAID, Pulse, Survey
 
 OLDEST_S = 300.0  # what nothing else says to have changed, MIG devices say
@@ -41,9 +41,14 @@ def with_counts(last: Pulse, pulse: Pulse) -> Pulse:
 
 
 def beating(gpu: GpuReading, pulse: Pulse) -> GpuReading:
-    """The GPU with the states of this moment. What failed keeps the value that it was read with."""
+    """The GPU with the states of this moment. What failed keeps the value that it was read with.
+
+    A uuid that is another one now, though the GPU was read again where it was not that of before, is none.
+    """
     if is_silent(pulse):
         return replace(gpu, errors=gpu.errors | {"handle": pulse.errors.get("handle", LOST)})
+    if gpu.uuid is not None and pulse.uuid not in (None, gpu.uuid):
+        gpu = replace(gpu, uuid=None, errors=gpu.errors | {"uuid": CHANGES})
     states = dict(zip((link.link for link in gpu.links if link.p2p), pulse.links, strict=True))
     return replace(
         gpu,

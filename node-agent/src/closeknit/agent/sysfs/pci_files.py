@@ -21,15 +21,15 @@ def pci_devices(root: Path, errors: dict[str, str]) -> tuple[PciReading, ...]:
     for name in top.names(DEVICES, "pci"):
         if not ADDRESS.fullmatch(name):
             continue
-        entry = top.folder(f"{DEVICES}/{name}", f"pci/{name}" if len(errors) < MAX_ERRORS else None)
-        if entry is None:
-            continue
-        entry = entry.with_errors()
-        reading = _device(name, entry)
+        quiet = top.with_errors()
+        entry = quiet.folder(f"{DEVICES}/{name}", "pci")
+        entry = None if entry is None else entry.with_errors()
+        reading = None if entry is None else _device(name, entry)
         if reading is not None:
             found.append(reading)
-        elif entry.errors and len(errors) < MAX_ERRORS:  # it may be one of ours: its class is unknown
-            errors[f"pci/{name}"] = next(iter(entry.errors.values()))
+        elif word := next(iter((quiet if entry is None else entry).errors.values()), None):
+            # It may be one of ours: its class is unknown.
+            errors |= {f"pci/{name}": word} if len(errors) < MAX_ERRORS - 1 else {"pci": "TooMany"}
     return tuple(found)
 
 

@@ -1,19 +1,21 @@
 """PCIe levels between GPUs whose cell shows their NVLinks instead: as far as the rest of the table tells them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from closeknit.api.nodetopology import Confidence
 from closeknit.cli.smi.matrix import SmiTable
 from closeknit.machine.checks import ITSELF, LEVELS
 
 _RANK = {level: rank for rank, level in enumerate(LEVELS)}
-_SAME_NUMA_NODE, _FARTHEST = _RANK["NODE"], _RANK["SYS"]
+_SWITCHES, _SAME_NUMA_NODE, _FARTHEST = _RANK["PXB"], _RANK["NODE"], _RANK["SYS"]
 
 
 @dataclass(frozen=True, slots=True)
 class Distances:
-    """Rows of PCIe levels between the GPUs, none where nothing tells any; Low where some may be nearer."""
+    """Rows of PCIe levels between the GPUs, none where nothing tells any; Low where some may be nearer, and
+    where what is printed is no tree."""
 
     rows: tuple[tuple[str, ...], ...]
     confidence: Confidence | None
@@ -37,8 +39,21 @@ def distances(table: SmiTable) -> Distances:
     known = _known(table, [(a, b) for a, b in pairs if table.cells[a][b] not in _RANK])
     most = _at_most(table, known)
     rows = [[ITSELF if a == b else LEVELS[known.get((a, b), most[a][b])] for b in range(count)] for a in range(count)]
-    is_sure = all(pair in known or most[pair[0]][pair[1]] == 0 for pair in pairs)
+    is_sure = _is_tree(known, count, len(table.names)) and all(p in known or most[p[0]][p[1]] == 0 for p in pairs)
     return Distances(tuple(map(tuple, rows)), Confidence.HIGH if is_sure else Confidence.LOW)
+
+
+def _is_tree(known: Mapping[tuple[int, int], int], gpus: int, size: int) -> bool:
+    """Whether of each two GPUs and a third device the two farther levels are equal, as in every tree. PIX and PXB are
+    one level here: the words tell how many switches are between two devices, and not which of these they share."""
+    tiers = {pair: max(rank, _SWITCHES) for pair, rank in known.items()}
+    for a, b in combinations(range(gpus), 2):
+        for c in range(b + 1, size) if (a, b) in tiers else ():
+            if (a, c) in tiers and (b, c) in tiers:
+                _, middle, farthest = sorted((tiers[a, b], tiers[a, c], tiers[b, c]))
+                if middle != farthest:
+                    return False
+    return True
 
 
 def _known(table: SmiTable, hidden: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:

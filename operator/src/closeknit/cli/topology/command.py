@@ -36,8 +36,10 @@ async def show(asked: TopologyArguments, form: str) -> None:
     if asked.live:
         await _watch(asked, form)
         return
-    found = await _found(asked)
-    is_one = asked.node is not None or len(found) == 1
+    found, unreadable = await _found(asked)
+    is_one = asked.node is not None or len(found) + len(unreadable) == 1
+    if unreadable and (is_one or form != "table"):  # a program must not take a part for all
+        raise NotThere(unreadable[0])
     match form:
         case "json":
             print(json.dumps(_document(found, is_one), indent=2))
@@ -52,7 +54,13 @@ async def show(asked: TopologyArguments, form: str) -> None:
         case _ if is_one:
             print_sheet(_sheet(found[0]))
         case _:
-            print_sheets([_sheet(topology) for topology in found])
+            sheets, refused = [], list(unreadable)
+            for topology in found:
+                try:
+                    sheets.append(_sheet(topology))
+                except NotThere as error:
+                    refused.append(str(error))
+            print_sheets(sheets, refused)
 
 
 async def _watch(asked: TopologyArguments, form: str) -> None:
@@ -63,19 +71,22 @@ async def _watch(asked: TopologyArguments, form: str) -> None:
     await watch(asked.node, asked.reach, _sheet)
 
 
-async def _found(asked: TopologyArguments) -> list[NodeTopology]:
-    """Never empty, and with a node no other."""
+async def _found(asked: TopologyArguments) -> tuple[list[NodeTopology], list[str]]:
+    """Those that can be read, and what keeps from reading others; never both empty, and with a node no other."""
     if asked.file is not None and asked.smi is not None:
         raise NotThere("give either --filename or --from-smi")
     if asked.file is not None or asked.smi is not None:
         asked.reach.check_not_asked("--filename" if asked.smi is None else "--from-smi")
     if asked.smi is not None:
-        return [from_smi(asked.smi, asked.node)]
+        return [from_smi(asked.smi, asked.node)], []
     if asked.file is not None:
-        return _named(cluster_file.node_topologies(asked.file), asked.node, named(asked.file))
+        return _named(cluster_file.node_topologies(asked.file), asked.node, named(asked.file)), []
     from closeknit.cli.topology.live_machines import node_topologies  # noqa: PLC0415 - files need not wait for its libraries
 
-    return _named(await node_topologies(asked.node, asked.reach), asked.node, "the cluster")
+    machines = await node_topologies(asked.node, asked.reach)
+    if machines.unreadable and not machines.topologies:
+        return [], machines.unreadable
+    return _named(machines.topologies, asked.node, "the cluster"), machines.unreadable
 
 
 def _named(found: Sequence[NodeTopology], node: str | None, where: str) -> list[NodeTopology]:

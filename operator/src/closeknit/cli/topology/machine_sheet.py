@@ -204,13 +204,13 @@ def _notes(spec: NodeTopologySpec, status: NodeTopologyStatus) -> Sequence[str]:
     versions = [("driver", source.driver_version), ("CUDA", source.cuda_version)]
     notes = [", ".join((_METHODS[source.method], *(f"{name} {version}" for name, version in versions if version)))]
     if source.topology_confidence is Confidence.LOW and source.method is not Method.NVIDIA_SMI:
-        notes.append("low confidence in NVLink: its generation does not go with the compute capability of the GPUs")
+        notes.append("low confidence in NVLink: what was read of it contradicts itself")
     elif source.topology_confidence is Confidence.LOW and spec.nvlink.pairs:
         notes.append("low confidence in NVLink: from what was read, switches and direct links look the same")
     elif source.topology_confidence is Confidence.LOW:
         notes.append("low confidence in NVLink: from what was read, there may be some")
     if source.pcie_confidence is Confidence.LOW:
-        notes.append("low confidence in PCIe levels: they may be nearer than shown")
+        notes.append("low confidence in PCIe levels: some may be nearer, or contradict others")
     if source.method is Method.NVIDIA_SMI:
         notes += _lacking(spec)
     if spec.nics is None:

@@ -38,8 +38,8 @@ def on_screen(sheet: MachineSheet, moments: Mapping[int, GpuActivity], console: 
     return Group(heading, _doing(sheet, moments), _text("- the matrix needs a larger screen, or no --live"))
 
 
-def print_sheets(sheets: Sequence[MachineSheet]) -> None:
-    """One line for each machine."""
+def print_sheets(sheets: Sequence[MachineSheet], refused: Sequence[str]) -> None:
+    """One line for each machine, and what keeps others from being shown."""
     table = _table("NODE", "GPUS", "NVLINK ISLANDS", "NICS", "OUT OF USE")
     for sheet in sheets:
         gpus, _, _ = sheet.summary.partition(";")
@@ -48,7 +48,7 @@ def print_sheets(sheets: Sequence[MachineSheet]) -> None:
             [f"GPU{gpu.index}" for gpu in sheet.gpus if gpu.is_out] + [nic.name for nic in sheet.nics if nic.is_down]
         )
         table.add_row(*map(_text, (sheet.name, gpus, sizes, str(len(sheet.nics) or "-"), out or "-")))
-    Console(width=WIDTH).print(table)
+    Console(width=WIDTH).print(table, *(_text(f"- {words}") for words in refused), sep="\n")
 
 
 def _matrix(sheet: MachineSheet, moments: Mapping[int, GpuActivity] | None) -> Table:

@@ -12,7 +12,7 @@ from closeknit.cli.live.cluster_objects import asking
 from closeknit.cli.output.outlet import left_tidy
 from closeknit.cli.topology.agents import AgentMetrics
 from closeknit.cli.topology.gpu_activity import GpuActivity
-from closeknit.cli.topology.live_machines import NODE_TOPOLOGIES
+from closeknit.cli.topology.live_machines import one
 from closeknit.cli.topology.machine_sheet import MachineSheet
 from closeknit.cli.topology.machine_table import WIDTH, on_screen, page
 
@@ -27,8 +27,7 @@ async def watch(node: str, reach: Reach, as_sheet: Callable[[NodeTopology], Mach
         agent = await AgentMetrics.of(api, node)
 
         async def look() -> tuple[MachineSheet, Mapping[int, GpuActivity]]:
-            topology = NodeTopology.parse(await api.get(NODE_TOPOLOGIES, node))
-            return as_sheet(topology), await agent.moments()
+            return as_sheet(await one(api, node)), await agent.moments()
 
         if not console.is_terminal:
             Console(width=WIDTH).print(page(*await look()))

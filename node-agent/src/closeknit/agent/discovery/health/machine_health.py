@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from closeknit.agent.discovery.health.driver import failure
 from closeknit.agent.discovery.machine import nvlink, switches
+from closeknit.agent.discovery.machine.contradictions import cliques, contradiction
 from closeknit.agent.discovery.machine.virtualization import virtualized
 from closeknit.agent.discovery.readings.readings import Readings
 from closeknit.api.nodetopology import NodeTopologySpec, Support
@@ -34,20 +35,19 @@ def _ready(readings: Readings, spec: NodeTopologySpec) -> MachineFinding:
     failed = failure(readings)
     if failed is not None:
         return MachineFinding(kind, "False", failed.reason, failed.message)
+    wrong = contradiction(readings.gpus, readings.pci)
+    doubt = f"NVML contradicts itself: {wrong}" if wrong else ""
     if not lost:
         ports = "no word of RDMA ports" if spec.nics is None else _count(len(spec.nics), "RDMA port")
         found = f"{_count(len(spec.gpus), 'GPU')} and {ports}"
-        wrong = nvlink.contradiction(readings.gpus)
-        doubt = f"; NVML contradicts itself: {wrong}" if wrong else ""
-        return MachineFinding(kind, "True", ReadyReason.READ, f"read: {found}{doubt}")
+        return MachineFinding(kind, "True", ReadyReason.READ, f"read: {found}{doubt and f'; {doubt}'}")
     words = ", ".join(f"{gpu.index} ({gpu.errors['handle']})" for gpu in sorted(lost, key=lambda gpu: gpu.index))
     listed = {gpu.index for gpu in spec.gpus}
     missing = [str(gpu.index) for gpu in lost if gpu.index not in listed]
     place = f" Where GPU {', '.join(missing)} sits is not known, so it is not listed." if missing else ""
     read = len(readings.gpus) - len(lost)
-    return MachineFinding(
-        kind, "True", ReadyReason.PARTLY_READ, f"read: {_count(read, 'GPU')}; not GPU {words}.{place}"
-    )
+    told = f"read: {_count(read, 'GPU')}; not GPU {words}.{place}{doubt and f' {doubt}'}"
+    return MachineFinding(kind, "True", ReadyReason.PARTLY_READ, told)
 
 
 def _fabric_ready(readings: Readings, spec: NodeTopologySpec, ailing: Sequence[GpuStatus]) -> MachineFinding | None:
@@ -60,6 +60,11 @@ def _fabric_ready(readings: Readings, spec: NodeTopologySpec, ailing: Sequence[G
     if spec.nvlink.switched and False in ready:
         without = ", ".join(str(gpu.index) for gpu in ailing if GpuReason.FABRIC_NOT_READY in gpu.reasons)
         message = f"NVSwitches do not join GPU {without}; is the fabric manager running?"
+        return MachineFinding(kind, "False", GpuReason.FABRIC_NOT_READY, message)
+    parts = cliques(readings.gpus)
+    if spec.nvlink.switched and len(parts) > 1:
+        apart = " and ".join(f"GPU {', '.join(map(str, indexes))}" for indexes in parts)
+        message = f"NVSwitches do not join {apart}: the fabric manager has them in different cliques."
         return MachineFinding(kind, "False", GpuReason.FABRIC_NOT_READY, message)
     if spec.nvlink.switched and True in ready:
         return MachineFinding(kind, "True", "FabricReady", "The NVSwitches join all GPUs that were read.")

@@ -39,7 +39,7 @@ def nics(readings: Readings, gpus: Sequence[PciReading | None]) -> list[Nic]:
         place = places.get(device.address or "")
         if device.is_software or is_switch_management(device, place) or _shares_a_wire(device, cards):
             continue
-        data = data_place(device, place, readings.pci)
+        data = data_place(device, place, readings)
         for port in _wires(device):
             transport = _transport(device, port)
             is_named = len(device.name) <= MAX_NAME_LENGTH and port.port in PORTS

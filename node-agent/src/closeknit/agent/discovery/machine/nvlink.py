@@ -26,8 +26,6 @@ from closeknit.machine.products import product_of
 
 # nvmlNvlinkVersion_t -> generation: 1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0, 6.0
 GENERATIONS: Mapping[int, int] = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}
-# Generations that GPUs of a major compute capability have: 1 to 5 came with 6 to 10, one each, and 6 with 10.7 (Rubin).
-GENERATIONS_OF: Mapping[int, tuple[int, ...]] = {6: (1,), 7: (2,), 8: (3,), 9: (4,), 10: (5, 6)}
 REMOTE_GPU, REMOTE_CPU, REMOTE_SWITCH = 0, 1, 2  # nvmlIntNvLinkDeviceType_t; CPU is POWER9's NPU
 P2P_OK = 0  # nvmlGpuP2PStatus_t
 FABRIC_COMPLETED = 3
@@ -58,10 +56,10 @@ def nvlink(
     lead: placement subtracts them. `lost`: indexes of GPUs that do not answer, maybe more than `gpus`.
     `has_switches`: something else than a link that is up says that there are NVSwitches.
     """
-    ends = _Ends(gpus, devices)
+    ends = Ends(gpus, devices)
     up = [[ends.of(link) for link in _up(gpu)] for gpu in gpus]
-    switched = any(ends.of(link) is LinkEnd.SWITCH for gpu in gpus for link in _built(gpu))
-    switched = switched or (has_switches and is_cut_off(gpus) and not any(map(_built, gpus)))
+    switched = any(ends.of(link) is LinkEnd.SWITCH for gpu in gpus for link in built(gpu))
+    switched = switched or (has_switches and is_cut_off(gpus) and not any(map(built, gpus)))
     down = [_down(gpu, gpus, switched) for gpu in gpus]
     if lost and not switched:  # it explains the links that no longer say where they led, and is reported itself
         down = [[link for link in links if ends.of(link) is not LinkEnd.UNKNOWN] for links in down]
@@ -90,31 +88,12 @@ def nvlink(
 
 def generation(gpu: GpuReading) -> int | None:
     """NVLink generation of the GPU's links; None without a link that is up, or was."""
-    return max((found for link in _built(gpu) if (found := GENERATIONS.get(link.version or 0))), default=None)
-
-
-def contradiction(gpus: Iterable[GpuReading]) -> str | None:
-    """What NVML says of these GPUs' NVLinks that cannot be, as a sentence; None where nothing contradicts it.
-
-    A driver that numbers generations otherwise than nvml.h, as a stand-in may, is wrong in this, and maybe in more.
-    """
-    found: dict[str, list[int]] = {}
-    for gpu in gpus:
-        own, capability = generation(gpu), gpu.compute_capability
-        may_have = GENERATIONS_OF.get(capability[0]) if capability is not None else None
-        if own is not None and capability is not None and may_have is not None and own not in may_have:
-            words = f"NVLink {own}, which no GPU of compute capability {capability[0]}.{capability[1]} has"
-            found.setdefault(words, []).append(gpu.index)
-    said = (
-        f"GPU {', '.join(map(str, indexes))} {'say' if len(indexes) > 1 else 'says'} {words}"
-        for words, indexes in found.items()
-    )
-    return "; ".join(said) or None
+    return max((found for link in built(gpu) if (found := GENERATIONS.get(link.version or 0))), default=None)
 
 
 def link_bandwidth_gb_s(gpu: GpuReading) -> float | None:
     """Bandwidth of one of the GPU's links in GB/s per direction; None without a link that is up, or was."""
-    return max((link.speed_mb_s / 1000 for link in _built(gpu) if link.speed_mb_s), default=None)
+    return max((link.speed_mb_s / 1000 for link in built(gpu) if link.speed_mb_s), default=None)
 
 
 def fabric_ready(gpu: GpuReading, pairs: Iterable[PairReading]) -> bool | None:
@@ -123,7 +102,7 @@ def fabric_ready(gpu: GpuReading, pairs: Iterable[PairReading]) -> bool | None:
     Hopper and later say it themselves. An A100 without a fabric manager is seen by having no NVLink peer at all.
     """
     if gpu.fabric is not None and gpu.fabric.state != 0:
-        return _is_completed(gpu.fabric)
+        return is_completed(gpu.fabric)
     mine = [pair.p2p_nvlink for pair in pairs if gpu.index in (pair.a, pair.b) and pair.p2p_nvlink is not None]
     return None if not mine else P2P_OK in mine
 
@@ -139,7 +118,7 @@ def has_mig(gpu: GpuReading) -> bool:
     return gpu.mig_mode is not None and bool(gpu.mig_mode[0])
 
 
-class _Ends:
+class Ends:
     """Where the links of these GPUs end: at the position of a GPU, or elsewhere."""
 
     def __init__(self, gpus: Sequence[GpuReading], devices: Iterable[PciReading]) -> None:
@@ -207,7 +186,7 @@ def _pairs(
 
 def _domain(gpus: Sequence[GpuReading]) -> NvlinkDomain | None:
     """The multi-node domain that all GPUs with a fabric agree on; an all-zero uuid means that there is none to join."""
-    fabrics = [gpu.fabric for gpu in gpus if gpu.fabric is not None and _is_completed(gpu.fabric)]
+    fabrics = [gpu.fabric for gpu in gpus if gpu.fabric is not None and is_completed(gpu.fabric)]
     domains = {(fabric.cluster_uuid, fabric.clique_id) for fabric in fabrics if fabric.cluster_uuid.strip("0")}
     if len(domains) != 1 or any(not fabric.cluster_uuid.strip("0") for fabric in fabrics):
         return None
@@ -220,7 +199,8 @@ def dashed(digits: str) -> str:
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
-def _is_completed(fabric: FabricReading) -> bool:
+def is_completed(fabric: FabricReading) -> bool:
+    """Whether the GPU has been given its place in the NVLink fabric."""
     return fabric.state == FABRIC_COMPLETED and fabric.status == NVML_SUCCESS
 
 
@@ -228,7 +208,7 @@ def _up(gpu: GpuReading) -> list[LinkReading]:
     return [link for link in gpu.links if link.p2p and link.state in UP_STATES]
 
 
-def _built(gpu: GpuReading) -> list[LinkReading]:
+def built(gpu: GpuReading) -> list[LinkReading]:
     """The links that the GPU surely has: up, or known to have been."""
     return [link for link in gpu.links if link.p2p and (link.state in UP_STATES or link.was_up)]
 

@@ -207,3 +207,6 @@ UP_STATES = (1, 2)  # active, and sleep: a link that saves power is a good link
 
 
 DOWN_STATES = (0, 3)  # inactive, and active with its traffic disabled
+
+
+CHANGES = "Changes"  # error of a fact that is another one each time it is asked
