@@ -132,8 +132,8 @@ def test_the_owner_takes_it_back_when_it_loses_a_node(kind: Any) -> None:
     (ended,) = story.status("low").attempts
     assert (ended.reason, ended.charged) == ("Preempted", False)
     assert ended.message == (
-        "makes room for team-b/owner, which has lost nodes, and lent it its spare nodes; the job keeps its age, is not "
-        "charged for this, and starts again as soon as there is room for it"
+        "makes room for team-b/owner, which has lost nodes, and takes back spare nodes that were lent; the job keeps "
+        "its age, is not charged for this, and starts again as soon as there is room for it"
     )
     pending = story.status("owner").pending
     assert pending is not None

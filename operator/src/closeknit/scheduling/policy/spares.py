@@ -26,7 +26,7 @@ def with_spares(job: TrainingJob, found: Placement, asked: Request, cluster: Clu
     wanted = job.spec.spares
     if not wanted:
         return found
-    asked, cluster = walk.lemons.without(asked, cluster)
+    asked, cluster = walk.lemons.without(replace(asked, spare_queues=frozenset()), cluster)
     taken = list(found.spares)
     shares = list(map(booked_share, (*found.shares, *taken)))
     while len(taken) < wanted:
@@ -64,9 +64,9 @@ def with_spares_of(job: TrainingJob, before: TrainingJob) -> TrainingJob:
     return job.model_copy(update={"status": status})
 
 
-def of_spares(asked: Request, held: Booking) -> Request:
-    """The request for nothing but the spares of a booking."""
-    return only_on(asked, frozenset(share.node for share in held.spares))
+def of_spares(asked: Request, held: Booking, others: frozenset[str] = frozenset()) -> Request:
+    """The request for nothing but the spares of a booking, and these nodes."""
+    return only_on(asked, others.union(share.node for share in held.spares))
 
 
 def only_on(asked: Request, nodes: frozenset[str]) -> Request:
