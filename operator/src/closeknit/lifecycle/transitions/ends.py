@@ -236,6 +236,8 @@ def finished(
     placement = job.status.placement
     if succeeded and placement is not None:
         placement = with_shares(placement, [replace(share, succeeded=False) for share in decoded(placement)])
+    if placement is not None:  # it waits for nothing any more
+        placement = placement.model_copy(update={"swapping": None, "lost": None})
     end = ConditionType.SUCCEEDED if succeeded else ConditionType.FAILED
     return next_status(
         job,
