@@ -500,10 +500,26 @@ def trainers_exit_code(attempt: Attempt, failure: Failure) -> int | None:
 
 
 def over(
-    subject: Subject, reason: EndReason, message: str, *, charged: bool = False, facts: EndFacts = NO_FACTS
+    subject: Subject,
+    reason: EndReason,
+    message: str,
+    *,
+    charged: bool = False,
+    facts: EndFacts = NO_FACTS,
+    uncounted: int = 0,
 ) -> Plan:
-    """The job's failure for good. It gives its GPUs back; Pods of its last attempt stay with their logs."""
-    status = ends.finished(subject.job, subject.now, reason, message, succeeded=False, charged=charged, facts=facts)
+    """The job's failure for good. It gives its GPUs back; Pods of its last attempt stay with their logs. `uncounted` as
+    in `finished`."""
+    status = ends.finished(
+        subject.job,
+        subject.now,
+        reason,
+        message,
+        succeeded=False,
+        charged=charged,
+        facts=facts,
+        uncounted=uncounted,
+    )
     notice = subject.notice(reason, message, action=EventAction.FINISH, warning=True)
     left = remains(subject, subject.attempt, ended=subject.now, is_over=True).actions
     return subject.plan(status, actions=left, notice=notice)
