@@ -11,7 +11,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.verdict import Book, Wait
 from closeknit.scheduling.policy.admit import cannot_be_made
-from closeknit.scheduling.policy.spares import unspared, with_spares
+from closeknit.scheduling.policy.spares import all_unspared, with_spares
 from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.preemption.made_room import alone, passing, placed
 from closeknit.scheduling.queue.entries import Case, Outcome
@@ -60,8 +60,6 @@ def _lent(priority: int, cluster: Cluster, walk: Walk) -> LentSpares:
     owners = tuple(each for each in there.owners if cluster.jobs[each] is walk.cluster.jobs[each])
     known = walk.preemptions.lent
     if known is None or known.owners != owners or known.cluster is not cluster:
-        without = cluster
-        for each in owners:
-            without = unspared(without.jobs[each], without)
+        without = all_unspared((cluster.jobs[each] for each in owners), cluster)
         walk.preemptions.lent = known = LentSpares(owners, cluster, without)
     return known
