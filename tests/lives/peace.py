@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from closeknit.api.names import child_named
+from closeknit.api.names import SPARE_FOR_LABEL, child_named
 from closeknit.controller.writes.resources import PODS, RESOURCE_CLAIMS, SERVICES, TRAINING_JOBS
 from closeknit.kube.api import JsonObject
 from faults.kinds import NODES
@@ -103,7 +103,7 @@ def _cpu(job: JsonObject) -> int:
 
 
 def _free(world: World, cpu: int) -> tuple[int, int]:
-    """GPUs that are free on nodes that a job may use: all of them, and those of nodes that are free as a whole.
+    """GPUs that are free on nodes that a job may start on: all of them, and those of nodes that are free as a whole.
 
     Each of its Pods asks for so many CPUs.
     """
@@ -125,7 +125,7 @@ def _free(world: World, cpu: int) -> tuple[int, int]:
     for key, node in world.server.view(NODES).items():
         ready = any(each["type"] == "Ready" and each["status"] == "True" for each in node["status"]["conditions"])
         taints = [each for each in node["spec"].get("taints") or () if not tolerates(USUAL, each)]
-        if not ready or taints or node["spec"].get("unschedulable"):
+        if not ready or taints or node["spec"].get("unschedulable") or SPARE_FOR_LABEL in node["metadata"]["labels"]:
             continue
         left = int(node["metadata"]["labels"]["test/gpus"]) - used[key.name]
         free += left

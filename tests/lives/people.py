@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from closeknit.api.names import Role, child_name
+from closeknit.api.names import SPARE_FOR_LABEL, Role, child_name
 from closeknit.controller.writes.resources import PODS, RESOURCE_CLAIMS, TRAINING_JOBS
 from closeknit.kube.api import JsonObject, Key
 from closeknit.kube.errors import Forbidden
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 NAMES = ("ada", "bob", "cyd", "dee", "eve")
 ELASTIC = frozenset({"ada", "dee"})  # whose jobs over several machines can go on with one
+QUEUE, QUEUED = "research", frozenset({"ada", "cyd", "eve"})  # whose jobs are of that queue
 NAMESPACES = ("team-a", "team-b")
 PRIORITIES = (None, None, None, "high", "low")
 TAINT = {"key": "example/maintenance", "value": "yes", "effect": "NoSchedule"}
@@ -86,6 +87,8 @@ class People(Hand):
             spec["elastic"] = {"minGPUs": size}
         if "elastic" not in spec and self.chance.random() < 0.25:
             spec["spares"] = self.chance.choice([1, 1, 2])
+        if key.name in QUEUED:
+            spec["queue"] = QUEUE
         if self.chance.random() < 0.25:
             spec["defragment"] = "OnRestart"
         spec |= self._end()
@@ -171,6 +174,15 @@ class People(Hand):
         if len(taints) == len(spec.get("taints") or ()):
             taints.append(TAINT)
         self.server.amend(NODES, key, spec={**spec, "taints": taints})
+
+    def _keep_or_not(self) -> None:
+        """A node becomes a spare one of a queue, or an ordinary one again."""
+        key = self._node()
+        before = self.server.view(NODES)[key]["metadata"]["labels"]
+        labels = {name: value for name, value in before.items() if name != SPARE_FOR_LABEL}
+        if labels == before:
+            labels[SPARE_FOR_LABEL] = QUEUE
+        self.server.amend(NODES, key, metadata={"labels": labels})
 
     def _kill_or_revive(self) -> None:
         kubelet = self._world.kubelets[self._node().name]
@@ -266,6 +278,7 @@ _ACTS: tuple[tuple[Callable[[People], None], int], ...] = (
     (People._clean_up, 3),
     (People._cordon_or_not, 5),
     (People._taint_or_not, 3),
+    (People._keep_or_not, 4),
     (People._kill_or_revive, 7),
     (People._take_cpus, 3),
     (People._take_gpus, 8),

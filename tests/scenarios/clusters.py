@@ -56,6 +56,7 @@ def node(
     rdma: bool | str = True,
     labels: Mapping[str, str] | None = None,
     taint: str | None = None,
+    spare_for: str = "",
     excluded: tuple[str, str] | None = None,
     has: Mapping[str, str] | None = None,
     left: Mapping[str, str] | None = None,
@@ -135,6 +136,7 @@ def node(
         ),
         unnamed=unnamed or EMPTY,
         guessed=tuple(sorted(guessed.values())),
+        spare_for=spare_for,
     )
 
 
@@ -186,6 +188,7 @@ def drawn(picture: Mapping[str, Any]) -> Cluster:
             rdma=drawing.get("rdma", True),
             labels=drawing.get("labels"),
             taint=drawing.get("taint"),
+            spare_for=drawing.get("spare", ""),
             excluded=tuple(drawing["excluded"]) if "excluded" in drawing else None,
             has=picture.get("each has"),
             left=drawing.get("left"),

@@ -44,6 +44,7 @@ class Rules(Enum):
     GENERATIONS = Rule(GANG, "No group lies over several generations of NVLink.")
     NOT_TORN = Rule(GANG, "A job that fits into one machine waits for one for a while.")
     OTHER_NEEDS = Rule(GANG, "Nodes have room for what else Pods need, and GPUs keep their CPUs.")
+    SPARE_NODES = Rule(GANG, "Spare nodes of a queue are left out, and counted with their queue.")
     VOLUMES = Rule(GANG, "Nodes are left out on which the job cannot have its volumes.")
     RDMA = Rule(GANG, "RDMA between all nodes comes before sockets.")
     GRACE_NICS = Rule(GANG, "GPUs with NVLink-C2C reach the NICs of their CPU over that, at whatever level these are.")

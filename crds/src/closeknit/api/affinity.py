@@ -126,6 +126,11 @@ def holds(requirement: NodeRequirement, value: str | None) -> bool:
     return number > bound if operator is _GREATER else number < bound
 
 
+def is_label_value(text: str) -> bool:
+    """Whether the API server takes a text as the value of a label, and it is not empty."""
+    return bool(text) and _VALUE.fullmatch(text) is not None
+
+
 def int64(value: str) -> int | None:
     """The number that a label's value is to kube-scheduler, which has no sign; None where it is none."""
     if len(value) > _VALUE_LENGTH or not value.isascii() or not value.isdecimal():

@@ -33,6 +33,8 @@ UNHEALTHY_TAINT = f"{GROUP}/unhealthy"
 LEMON_CLEARED_ANNOTATION = f"{GROUP}/lemon-cleared"
 # On namespaces, by an administrator: the chart's admission policy takes any template there.
 UNRESTRICTED_TEMPLATES_LABEL = f"{GROUP}/unrestricted-templates"
+# On a Node, by an administrator: the queue (spec.queue) whose jobs take it in place of a lost one. No job starts there.
+SPARE_FOR_LABEL = f"{GROUP}/spare-for"
 
 # On a TrainingJob, by its author: the class of ProvisioningRequest by which it asks for nodes; or PlaceholderPods, or
 # Never.

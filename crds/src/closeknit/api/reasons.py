@@ -72,6 +72,9 @@ class GpuReason(StrEnum):
     FOREIGN_PROCESS = "ForeignProcess"
 
 
+LENT = "; lent: "  # in the message of Placed, before what is told of nodes that are spares of others
+
+
 class ConditionType(StrEnum):
     """Condition types of a TrainingJob."""
 

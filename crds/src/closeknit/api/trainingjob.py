@@ -478,7 +478,7 @@ class TrainingJobSpec(Wire):
     parameter_servers: ParameterServers | None = None
     """CPU tasks of the parameter-server strategy."""
     queue: Label | None = None
-    """Queue of the job, for the reader: all jobs stand in one."""
+    """Queue of the job: all jobs stand in one, but nodes may be spares for the jobs of this queue."""
     priority_class_name: Name | None = None
     """PriorityClass of the job and of its Pods."""
     expected_duration: Duration | None = None

@@ -301,6 +301,23 @@ class Cluster:
         nodes = () if held is None else dict.fromkeys(share.node for share in held.spares)
         return tuple(sorted({job for node in nodes for job in borrowers(owner, self._tables.under(BOOKED_ON, node))}))
 
+    @property
+    def spare_queues(self) -> frozenset[str]:
+        """The queues that have spare nodes."""
+        return frozenset(group.spare_for for group in self.forest.now.counts) - {""}
+
+    def spares_of(self, queue: str | None) -> frozenset[str]:
+        """The spare nodes of a queue."""
+        if not queue or queue not in self.spare_queues:
+            return frozenset()
+        there = (names for group, names in self.forest.now.members() if group.spare_for == queue)
+        return frozenset(name for names in there for name in names)
+
+    def booked_there(self, nodes: Iterable[str]) -> frozenset[JobKey]:
+        """The jobs that are booked on some of these nodes, but for those that only have spares there."""
+        under = self._tables.under
+        return frozenset(share.job for node in nodes for share in under(BOOKED_ON, node) if not share.is_spare)
+
     def lenders_of(self, borrower: JobKey, node: str, gpus: Collection[int]) -> tuple[JobKey, ...]:
         """Jobs with spares to which these GPUs belong, by namespace and name: a job that has them has them lent."""
         return tuple(sorted(set(owners(borrower, gpus, self._tables.under(BOOKED_ON, node)))))

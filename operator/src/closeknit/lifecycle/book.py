@@ -180,7 +180,9 @@ def _booked(
         epoch=subject.epoch,
         environment=environment_status(found),
         lacks=degradation(made, subject.cluster),
-        unknown=unknown_preference(subject.job.spec, subject.cluster),
+        words=runs.BookingWords(
+            unknown_preference(subject.job.spec, subject.cluster), lent_words(subject.job, booked, subject.cluster)
+        ),
     )
 
 
@@ -277,18 +279,34 @@ def placed(subject: Subject, booked: PlacementStatus, harm: str | None = None, w
     bad = [f"{each.words}, and nothing else had room" for each in lemons_of(booked, subject.cluster, subject.now)[:1]]
     warnings = [words for words in (harm, unknown_preference(subject.job.spec, subject.cluster), *bad) if words]
     few = "" if booked.gpus is None else f" of the {subject.job.spec.gpus} that it asks for"
-    moved = [words for words in (why, lent_words(subject.job.key, booked, subject.cluster)) if words]
+    moved = [words for words in (why, lent_words(subject.job, booked, subject.cluster)) if words]
     note = "; ".join((f"{asked}{few} on {names([node.name for node in nodes])}{predicted}", *moved, *warnings))
     return subject.notice(EventReason.PLACED, note, action=EventAction.PLACE, warning=bool(warnings))
 
 
-def lent_words(job: JobKey, booked: PlacementStatus, cluster: Cluster) -> str:
-    """Which nodes of a placement are lent to the job, as a clause; empty without any."""
-    lent = [node.name for node in assignments(booked) if cluster.lenders_of(job, node.name, node.gpus)]
-    if not lent:
-        return ""
-    are, them = ("is a spare node", "it") if len(lent) == 1 else ("are spare nodes", "them")
-    return f"{names(lent)} {are} of another job, which takes {them} back when it loses a node: the job then waits again"
+def lent_words(job: TrainingJob, booked: PlacementStatus, cluster: Cluster) -> str:
+    """Which nodes of a placement are spare ones of others, or of the job's queue, as clauses; empty without any."""
+    nodes = assignments(booked)
+    lent = [node.name for node in nodes if cluster.lenders_of(job.key, node.name, node.gpus)]
+    of_queues: dict[str, list[str]] = {}
+    for node in nodes:
+        view = cluster.nodes.get(node.name)
+        if view is not None and view.spare_for:
+            of_queues.setdefault(view.spare_for, []).append(node.name)
+    own = of_queues.pop(job.spec.queue or "", [])
+    others = sorted(name for there in of_queues.values() for name in there)
+    whose = f"queue {next(iter(of_queues))}" if len(of_queues) == 1 else "other queues"
+    told = [
+        _lent(lent, "another job, which takes {them} back when it loses a node: the job then waits again"),
+        _lent(others, f"{whose}, whose jobs take {{them}} back when they lose a node: the job then waits again"),
+        _lent(own, "its queue"),
+    ]
+    return "; ".join(filter(None, told))
+
+
+def _lent(nodes: Sequence[str], whose: str) -> str:
+    are, them = ("is a spare node", "it") if len(nodes) == 1 else ("are spare nodes", "them")
+    return f"{names(nodes)} {are} of {whose.format(them=them)}" if nodes else ""
 
 
 def _booking(job: TrainingJob, placement: Placement, number: int) -> Booking:

@@ -28,7 +28,11 @@ def evict(attempt: Attempt, by: JobKey, *, is_recalled: bool = False) -> Plan:
     over already is over."""
     subject = attempt.subject
     whom = _named(by, subject)
-    why = "which has lost nodes, and lent it its spare nodes" if is_recalled else "which has a higher priority"
+    why = (
+        "which has lost nodes, and takes back spare nodes that were lent"
+        if is_recalled
+        else "which has a higher priority"
+    )
     message = (
         f"makes room for {whom}, {why}; the job keeps its age, is not charged for this, and "
         "starts again as soon as there is room for it"

@@ -150,7 +150,7 @@ def levels_of(cluster: Cluster) -> list[LevelStatus]:
 def _gpus(view: NodeView) -> tuple[int, int]:
     """A node's GPUs, and its free ones, as numbers."""
     there = len(view.machine.gpus) if view.machine is not None else 0
-    return there, view.free_gpus if view.exclusion is None else 0
+    return there, view.open_gpus
 
 
 def _agents(nodes: Sequence[NodeView]) -> Observation:

@@ -98,7 +98,7 @@ class Evict:
     booking: Booking
     by: JobKey
     is_recalled: bool = False
-    """Whether it is on spare nodes of that job, which needs them now."""
+    """Whether it is on spare nodes of that job or of its queue, which it needs now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ def free_domains(cluster: Cluster) -> Mapping[str, int]:
     busy: dict[str, set[str]] = {level: set() for level in cluster.levels}
     seen: dict[str, set[str]] = {level: set() for level in cluster.levels}
     for name, view in cluster.nodes.items():
-        is_free = view.exclusion is None and bool(view.usable) and view.free_gpus == len(view.usable)
+        is_free = bool(view.usable) and view.open_gpus == len(view.usable)
         for level, domain in zip(cluster.levels, view.domains, strict=True):
             of = domain or name
             seen[level].add(of)

@@ -12,8 +12,8 @@ from closeknit.api.trainingjob import BindingPolicy
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.node import HolderKind, MigView, NodeView
 from closeknit.cluster.objects.taints_and_faults import Fault, FaultKind
-from closeknit.placement.candidates.excluded import AVOIDED, NAMED, ranked, unhealthy, unselected
-from closeknit.placement.candidates.node_filter import selected, untolerated
+from closeknit.placement.candidates.excluded import AVOIDED, NAMED, SPARE_FOR, ranked, unhealthy, unselected
+from closeknit.placement.candidates.node_filter import is_kept, selected, untolerated
 from closeknit.placement.candidates.resource_fit import fits, lacking, shortage
 from closeknit.placement.gang.prediction import ONE_GPU
 from closeknit.placement.values.placement import NoFit, Placement, Share, TransportChoice
@@ -102,6 +102,8 @@ def _out(view: NodeView, request: Request) -> str | None:
         return unselected(view, request)
     if taints := untolerated(view.taints, request):
         return f"{ExclusionReason.TAINTED}: {taints[0].key}"
+    if is_kept(view.spare_for, request):
+        return f"{SPARE_FOR} {view.spare_for}"
     return AVOIDED if view.name in request.avoided else None
 
 

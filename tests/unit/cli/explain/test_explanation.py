@@ -215,3 +215,15 @@ def test_when_it_is_expected_to_start(moment: str, words: str, monkeypatch: pyte
     time.tzset()
     told = found(**waiting("InsufficientGPUs", estimatedStart=moment))
     assert words in drawn(told) and explanation(told).estimated_start == moment
+
+
+def test_a_job_on_nodes_that_are_lent_to_it_is_told_so() -> None:
+    words = "gpu-3 is a spare node of another job, which takes it back when it loses a node: the job then waits again"
+    status: dict[str, Any] = {"state": "Running", "placement": {"nodeCount": 1, "levels": {}}}
+    placed = {"type": "Placed", "status": "True", "reason": "Booked"}
+    lent = found(**status, conditions=[{**placed, "message": f"booked on gpu-3; lent: {words}"}])
+    assert words in drawn(lent).replace("\n", " ")
+    where = explanation(lent).where
+    assert where is not None and where.lent == words
+    other = explanation(found(**status, conditions=[{**placed, "message": "booked on gpu-3"}])).where
+    assert other is not None and other.lent is None

@@ -234,9 +234,12 @@ def test_names_of_what_is_no_part_of_it_are_hidden_too() -> None:
         "metadata": {"name": "j", "namespace": "n", "uid": "v"},
         "spec": {"gpus": 1, "queue": "s3cret-queue", "template": {"spec": {"containers": [{"name": "trainer"}]}}},
     }
-    text = written([pod, job], is_anonymous=True)
+    label = {"closeknit.dev/spare-for": "s3cret-queue"}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "s3cret-node", "labels": label}}
+    text = written([node, pod, job], is_anonymous=True)
     assert "s3cret" not in text
-    found, asked = yaml.safe_load(text)["items"]
+    spare, found, asked = yaml.safe_load(text)["items"]
+    assert spare["metadata"]["labels"] == {"closeknit.dev/spare-for": asked["spec"]["queue"]}
     assert (
         found["spec"]["containers"][0]["name"] == found["status"]["containerStatuses"][0]["name"] == "container-00001"
     )

@@ -3,13 +3,16 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
+from typing import Any
 
 import pytest
 
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.writes.resources import DEVICE_TAINT_RULES
 from closeknit.controller.writes.writes import Writes
-from closeknit.kube.api import Resource
+from closeknit.kube.api import JsonObject, Resource
+from closeknit.kube.errors import ApiError, Forbidden, Invalid, Unavailable
 from closeknit.lifecycle.device_taints import DeviceTaints, TaintNews, taint_news
 from faults import virtual_time
 from faults.kinds import Kind
@@ -47,3 +50,37 @@ def test_rules_are_made_and_taken_back_in_a_version_that_is_served(
     assert {each["apiVersion"] for each in found} == {resource.api_version for resource in written}
     virtual_time.run(writes.taint(news(rules=found), most=10))
     assert [store.objects(resource) for resource in served] == [[] for _ in served]
+
+
+class Choosy(MemoryApi):
+    """One that refuses the first rule and the first deletion, as an admission policy may, and counts what is asked."""
+
+    def __init__(self, store: Store, error: type[ApiError]) -> None:
+        super().__init__(store)
+        self._error = error
+        self.asked = 0
+
+    async def make(self, *args: Any, **kwargs: Any) -> JsonObject:
+        self._refuse_the_first()
+        return await super().make(*args, **kwargs)
+
+    async def delete(self, *args: Any, **kwargs: Any) -> None:
+        self._refuse_the_first()
+        await super().delete(*args, **kwargs)
+
+    def _refuse_the_first(self) -> None:
+        self.asked += 1
+        if self.asked == 1:
+            raise self._error("no")
+
+
+@pytest.mark.parametrize(("error", "left"), [(Invalid, 1), (Forbidden, 1), (Unavailable, 2)])
+def test_a_refusal_of_one_rule_does_not_keep_the_others_back(error: type[ApiError], left: int) -> None:
+    store = Store([Kind(NEW, "DeviceTaintRule")])
+    clock = partial(datetime, 2026, 11, 26, tzinfo=UTC)
+    virtual_time.run(Writes(Choosy(store, error), Metrics().count_write, clock, "test").taint(news(2, 3), most=10))
+    assert len(store.objects(NEW)) == 2 - left
+    virtual_time.run(Writes(MemoryApi(store), Metrics().count_write, clock, "test").taint(news(2, 3), most=10))
+    there = news(rules=store.objects(NEW))
+    virtual_time.run(Writes(Choosy(store, error), Metrics().count_write, clock, "test").taint(there, most=10))
+    assert len(store.objects(NEW)) == left

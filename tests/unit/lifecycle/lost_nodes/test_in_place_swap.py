@@ -517,3 +517,18 @@ def test_on_nodes_that_tell_of_no_barriers_it_runs_once_all_pods_do() -> None:
     story.run_all()
     story.settle()
     assert (story.status().state, placement(story).swapping) == (State.RUNNING, None)
+
+
+@KINDS
+def test_a_job_that_is_over_waits_for_no_pods_any_more(kind: Any) -> None:
+    """Its time runs out while a node is lost, and while a new Pod is to join the others."""
+    for writes in (1, 2):
+        story = running(kind, activeDeadlineSeconds=86400)
+        die(story, nodes(story)[1])
+        for _ in range(writes):
+            story.write_once()
+        assert (placement(story).swapping, placement(story).lost) == (True, "1" if writes == 1 else None)
+        story.pass_time(86400)
+        story.settle()
+        assert story.status().state is State.FAILED
+        assert (placement(story).swapping, placement(story).lost) == (None, None)

@@ -361,6 +361,36 @@ def test_a_rank_that_exits_with_an_error_is_no_evidence_however_often() -> None:
     assert (len(story.status().attempts), blamed(story), known(story)) == (3, [], [])
 
 
+def gang() -> Story:
+    """A job that runs on gpu-1 and gpu-2."""
+    story = Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"), training_job(spec={"gpus": 16}))
+    story.settle()
+    story.run_all()
+    story.settle()
+    return story
+
+
+def test_all_nodes_are_blamed_that_are_silent_under_ranks_that_end() -> None:
+    story = gang()
+    for rank, node in enumerate(("gpu-1", "gpu-2")):
+        story.lose_node(node)
+        end_trainer(story, rank)
+    story.settle()
+    assert blamed(story) == [("gpu-1", None), ("gpu-2", None)]
+
+
+def test_a_silent_node_is_not_blamed_for_a_rank_that_ends_elsewhere_until_it_is_known_to_be_dead() -> None:
+    blip, death = gang(), gang()
+    for story in (blip, death):
+        story.lose_node("gpu-2")
+        end_trainer(story, 0)
+    death.silence("gpu-2", Quiet.LONG)
+    blip.settle()
+    death.settle()
+    assert [(each.reason, each.charged) for each in blip.status().attempts] == [("NodeLost", False)]
+    assert (blamed(blip), blamed(death)) == ([], [("gpu-2", None)])
+
+
 def test_a_node_that_was_taken_away_is_not_blamed() -> None:
     story = running(plugin_node)
     del story.objects[("Node", "", "gpu-1")]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import JobKey
-from closeknit.lifecycle.verdict import Evict
+from closeknit.api.names import SPARE_FOR_LABEL, JobKey
+from closeknit.lifecycle.verdict import Book, Evict
 from closeknit.scheduling.decision import Decision
 from closeknit.scheduling.memo import telling
 from closeknit.scheduling.reservation import reserve
@@ -163,10 +163,12 @@ class Lending(Crowded):
         else:
             held = (self.cluster.booking_of(key) for key in sorted(self.cluster.jobs))
             nodes = [share.node for each in held if each is not None and each.spares for share in each.shares]
-            name = self.chance.choice(nodes or ["gpu-1"])
-            self.story.lose_node(name)
-            taint = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
-            self.story.objects["Node", "", name]["spec"]["taints"] = [taint]
+            self._out_of_service(self.chance.choice(nodes or ["gpu-1"]))
+
+    def _out_of_service(self, name: str) -> None:
+        self.story.lose_node(name)
+        taint = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
+        self.story.objects["Node", "", name]["spec"]["taints"] = [taint]
 
     def check(self) -> None:
         """Nothing is booked twice, but for what is lent to a job of lower priority, or waited for."""
@@ -202,3 +204,78 @@ def test_memory_alters_no_verdict_where_spare_nodes_are_lent(seeds: Sequence[int
         lent, recalled = lent + life.lent, recalled + life.recalled
     assert lent
     assert recalled
+
+
+class Labelled(Lending):
+    """The same of spare nodes of a queue, which come and go with a label."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._label()
+        self.replaced = 0
+
+    def _events(self) -> Sequence[Callable[[], None]]:
+        return (*super()._events(), self._label, self._die)
+
+    def _label(self) -> None:
+        """Up to two nodes are spares, of either queue or of one that is none."""
+        for number in range(1, 5):
+            labels = self.story.objects["Node", "", f"gpu-{number}"]["metadata"]["labels"]
+            labels.pop(SPARE_FOR_LABEL, None)
+        for name in self.chance.sample(["gpu-1", "gpu-2", "gpu-3", "gpu-4"], k=self.chance.choice((1, 1, 2))):
+            queue = self.chance.choice(("research", "research", "other", ""))
+            self.story.objects["Node", "", name]["metadata"]["labels"][SPARE_FOR_LABEL] = queue
+
+    def _spec(self) -> dict[str, Any]:
+        spec = super()._spec()
+        if "priorityClassName" in spec:
+            spec |= {"spares": self.chance.choice((0, 0, 1)), "queue": self.chance.choice(("research", "other"))}
+        return spec
+
+    def _die(self) -> None:
+        """As above, a node of a queue's job first."""
+        if not self.story.dead:
+            there = [job for job in self.cluster.jobs.values() if job.spec.queue and job.status.placement]
+            spares = self.cluster.spare_queues
+            for job in there:
+                held = self.cluster.booking_of(job.key)
+                if held is not None and held.shares and job.spec.queue in spares:
+                    self._out_of_service(held.shares[0].node)
+                    return
+        super()._die()
+
+    def check(self) -> None:
+        """As above, and no job starts on a spare node but one that borrows it, or that has lost another."""
+        super().check()
+        schedule = self.memory.schedule
+        for key, verdict in schedule.items() if schedule is not None else ():
+            if not isinstance(verdict, Book):
+                continue
+            for share in verdict.placement.shares:
+                queue = self.cluster.nodes[share.node].spare_for
+                held = self.cluster.booking_of(key)
+                if not queue or (held is not None and any(share.node == each.node for each in held.shares)):
+                    continue
+                job = self.cluster.jobs[key]
+                if held is not None and held.lost:
+                    assert job.spec.queue == queue
+                    self.replaced += 1
+                    continue
+                others = [each for each in self.cluster.jobs.values() if each.spec.queue == queue]
+                owners = [each for each in others if each.status.placement is not None and each.key != key]
+                assert owners and all(self._is_lower(key, each.key) for each in owners)
+                self.lent += 1
+
+
+@pytest.mark.parametrize("seeds", [(14, 24), pytest.param(range(300, 400), marks=pytest.mark.long)], ids=["", "long"])
+def test_memory_alters_no_verdict_where_queues_have_spare_nodes(seeds: Sequence[int]) -> None:
+    lent = recalled = replaced = 0
+    for seed in seeds:
+        life = Labelled(seed)
+        for _ in range(2 * STEPS):
+            life.step()
+            life.check()
+        lent, recalled, replaced = lent + life.lent, recalled + life.recalled, replaced + life.replaced
+    assert lent
+    assert recalled
+    assert replaced

@@ -65,6 +65,8 @@ class Where(AnswerPart, frozen=True, kw_only=True):
     """What limits the predicted bandwidth."""
     ended_at_budget: bool
     """Whether the search for it ended early, so that there may be a better one."""
+    lent: str | None
+    """Which of its nodes were spares of another job or of a queue when it got them; null without any."""
 
 
 class Run(AnswerPart, frozen=True, kw_only=True):

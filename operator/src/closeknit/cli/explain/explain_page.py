@@ -53,6 +53,8 @@ def _draw_where(told: Explanation, where: Where, page: Page) -> None:
     few = f"{where.gpus_held} of its " if where.gpus_held is not None else ""
     gpus = f"{few}{_count(told.gpus or 0, 'GPU')} {'on' if few else 'of'} {_count(where.nodes, 'node')}"
     page.say(f"sits on {gpus}{f' in {spans}' if spans else ''}")
+    if where.lent is not None:
+        page.say(where.lent)
     predicted, ideal = where.predicted_bus_bandwidth_gb_s, where.ideal_bus_bandwidth_gb_s
     if predicted is not None:
         loss = ""

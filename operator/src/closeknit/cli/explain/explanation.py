@@ -1,5 +1,6 @@
 """What is told of one job: one reason and one next step, and all the rest that is known."""
 
+from closeknit.api.reasons import LENT, ConditionType
 from closeknit.api.text.quantity import duration_s
 from closeknit.cli.answers.job_answers import Explanation, NextStep, PodLine, Run, Where
 from closeknit.cli.jobs.found_jobs import FoundJob
@@ -65,7 +66,13 @@ def _where(job: ToldJob) -> Where | None:
         ideal_bus_bandwidth_gb_s=placed.ideal_bus_bandwidth_gb_s,
         limited_by=placed.limited_by,
         ended_at_budget=bool(placed.ended_at_budget),
+        lent=_lent(job),
     )
+
+
+def _lent(job: ToldJob) -> str | None:
+    placed = job.status.condition(ConditionType.PLACED)
+    return placed.message.partition(LENT)[2] or None if placed is not None else None
 
 
 def _run(ended: ToldAttempt) -> Run:

@@ -357,7 +357,7 @@ def _too_few_spares(found: Sitting) -> Iterator[str]:
 
 def _lent(found: Sitting) -> Iterator[str]:
     """Which of its nodes are lent to it."""
-    if words := lent_words(found.job.key, found.placement, found.cluster):
+    if words := lent_words(found.job, found.placement, found.cluster):
         yield words
 
 

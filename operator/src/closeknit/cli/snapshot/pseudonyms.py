@@ -14,6 +14,7 @@ from closeknit.api.names import (
     DEFAULT_NAMESPACE,
     JOB_LABEL,
     SIDECAR_CONTAINER,
+    SPARE_FOR_LABEL,
     TRAINER_CONTAINER,
     child_name,
     child_named,
@@ -92,17 +93,20 @@ class Pseudonyms:
             if child is not None and child.job in self._names:
                 job = self._names[child.job]
                 self._names[name] = child_name(job, child.attempt, child.role, child.index, child.replacement)
-        keys, values = set[str](), set[str]()
+        keys, values, queues = set[str](), set[str](), set[str]()
         for body in bodies:
             for key, value in _labels(body):
-                if not _PUBLIC.fullmatch(key):
+                if key == SPARE_FOR_LABEL:
+                    queues.add(value)
+                elif not _PUBLIC.fullmatch(key):
                     keys |= {key} - _READ
                     values.add(value)
         self._keys = {key: f"label-{number}.example.com/name" for number, key in enumerate(sorted(keys), 1)}
         hidden = sorted(values - self._names.keys() - {"", "true", "false"})
         self._values = {value: f"value-{number:05}" for number, value in enumerate(hidden, 1)}
         jobs = [body.get("spec") for body in bodies if body["kind"] == "TrainingJob"]
-        for queue in sorted({str(spec["queue"]) for spec in jobs if isinstance(spec, Mapping) and "queue" in spec}):
+        queues.update(str(spec["queue"]) for spec in jobs if isinstance(spec, Mapping) and "queue" in spec)
+        for queue in sorted(queues):
             self._inner_name("queue", queue)
 
     def _number(self, noun: str, names: set[str]) -> None:
@@ -159,6 +163,8 @@ class Pseudonyms:
     def _label(self, key: str, value: Any) -> Any:
         if key == JOB_LABEL and isinstance(value, str):  # of a Pod whose job may be gone
             return self._names.get(value) or self._inner_name("unlisted", value)
+        if key == SPARE_FOR_LABEL and isinstance(value, str):
+            return self._names.get(value) or self._inner_name("queue", value)
         if _PUBLIC.fullmatch(key) or not isinstance(value, str):
             return self.name(value) if isinstance(value, str) else value
         return self._names.get(value) or self._values.get(value, value)

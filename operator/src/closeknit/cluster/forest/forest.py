@@ -130,6 +130,7 @@ def _are_alike_empty(before: _Standing | None, after: _Standing | None) -> bool:
         and before.group.functions == after.group.functions
         and before.group.nics_unoffered == after.group.nics_unoffered
         and before.group.taints == after.group.taints
+        and before.group.spare_for == after.group.spare_for
         and before.allocatable == after.allocatable
     )
 

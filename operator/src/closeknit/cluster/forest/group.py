@@ -62,6 +62,8 @@ class Group:
     """Whole CPUs for each of its GPUs; 0 where there is not one, or it is unknown."""
     taints: tuple[Taint, ...]
     excluded: ExclusionReason | None
+    spare_for: str
+    """NodeView.spare_for of each of these nodes."""
     _hash: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -100,6 +102,7 @@ class Group:
             cpus_per_gpu=self.cpus_per_gpu,
             taints=self.taints,
             excluded=None,
+            spare_for=self.spare_for,
         )
 
 
@@ -124,6 +127,7 @@ def group_of(view: NodeView, kind: MachineKind | None = None) -> Group:
         cpus_per_gpu=_cpus_per_gpu(view),
         taints=view.taints,
         excluded=view.exclusion.reason if view.exclusion else None,
+        spare_for=view.spare_for,
     )
 
 

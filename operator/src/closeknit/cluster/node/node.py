@@ -212,6 +212,14 @@ class NodeView:
     """Whether the Ready condition of its Node is True."""
     is_unheard: bool = False
     """Whether it is Unknown, so that Kubernetes has not heard its kubelet either."""
+    spare_for: str = ""
+    """The queue whose spare node it is; empty of any other node."""
+
+    @property
+    def open_gpus(self) -> int:
+        """Number of GPUs that jobs can start on: all that are to give out, but for a node that takes no jobs, and for
+        one that is kept to take the place of another."""
+        return 0 if self.exclusion is not None or self.spare_for else self.free_gpus
 
     @property
     def is_out_of_service(self) -> bool:

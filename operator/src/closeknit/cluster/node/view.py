@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from closeknit.api.names import GPU_MEMORY_RESOURCE, GPU_RESOURCE, SHARED_GPU_RESOURCE
+from closeknit.api.affinity import is_label_value
+from closeknit.api.names import GPU_MEMORY_RESOURCE, GPU_RESOURCE, SHARED_GPU_RESOURCE, SPARE_FOR_LABEL
 from closeknit.api.reasons import ExclusionReason
 from closeknit.cluster.immutable.heartbeats import STALE_AFTER
 from closeknit.cluster.immutable.table import EMPTY
@@ -180,7 +181,14 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
         is_there=node is not None or not nodes_are_known,
         is_ready=node is None or node.not_ready is None,
         is_unheard=node is not None and node.is_unheard,
+        spare_for=_spare_for(node),
     )
+
+
+def _spare_for(node: Node | None) -> str:
+    """The queue whose spare node it is. What the API server takes for no label is none, in a file."""
+    queue = node.labels.get(SPARE_FOR_LABEL, "") if node is not None else ""
+    return queue if is_label_value(queue) else ""
 
 
 def _mig(facts: NodeFacts, report: AgentReport, machine: Machine, *, nodes_are_known: bool) -> tuple[MigView, ...]:

@@ -203,8 +203,8 @@ class Writes:
             await self.tell_node(news.node, news.notice)
 
     async def taint(self, news: TaintNews, most: int) -> None:
-        """Creates and deletes so many DeviceTaintRules. One that is there is as good; after any other refusal the rest
-        is left for the next time: a cluster may not serve them."""
+        """Creates and deletes so many DeviceTaintRules. One that is there is as good. One that is refused keeps no
+        other back; where a cluster serves none, or nobody answers, the rest is left for the next time."""
         for rule in news.missing[:most]:
             try:
                 await self._made_rule(rule)
@@ -212,14 +212,16 @@ class Writes:
                 continue
             except ApiError as error:
                 _log.info("a device is not tainted", extra={"rule": rule["metadata"]["name"], "error": error})
-                return
+                if isinstance(error, NotFound | Transient):
+                    break
         for gone in news.gone[:most]:
             try:
                 for rules in DEVICE_TAINT_RULES:  # of a version that is not served all is gone already
                     await self._sent("delete", rules, self._api.delete(rules, gone.name, uid=gone.uid))
             except ApiError as error:
                 _log.info("a taint was not taken back", extra={"rule": gone.name, "error": error})
-                return
+                if isinstance(error, Transient):
+                    break
 
     async def _made_rule(self, rule: Manifest) -> None:
         """Creates a DeviceTaintRule in the newest version that is served. Raises ApiError."""

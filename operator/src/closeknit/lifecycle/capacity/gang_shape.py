@@ -71,7 +71,13 @@ def _patterns(cluster: Cluster, asked: Request) -> Iterator[NodeView]:
     """One node of each kind that is or was there with GPUs, and that the job's Pods may run on."""
     kinds: dict[object, list[NodeView]] = {}
     for view in cluster.nodes.values():
-        if view.machine is not None and view.plugin is not None and view.usable and admits(view, asked):
+        if (
+            view.machine is not None
+            and view.plugin is not None
+            and view.usable
+            and not view.spare_for
+            and admits(view, asked)
+        ):
             key = (view.machine.topology_class, view.domains[:-1], tuple(view.taints))
             kinds.setdefault(key, []).append(view)
     order = sorted((-len(alike), min(each.name for each in alike)) for alike in kinds.values())

@@ -34,6 +34,7 @@ from closeknit.lifecycle.attempt.remedies import called_for
 from closeknit.lifecycle.attempt.subject import NOTE_MAX_LENGTH, Subject, deletions
 from closeknit.lifecycle.health import device_health
 from closeknit.lifecycle.health.device_health import ill_devices, words
+from closeknit.lifecycle.lost_nodes.dead_nodes import dead_nodes
 from closeknit.lifecycle.lost_nodes.kept_shares import kept, placed_as_a_whole
 from closeknit.lifecycle.lost_nodes.staying_pods import ALL_LOST, NO_SIDECAR, cannot_stay, farewells
 from closeknit.lifecycle.restart.restart_decision import EndOfRun, Fails, StartsAgain, charges, judge
@@ -246,8 +247,9 @@ def by_others(attempt: Attempt, found: list[Failure], *, runs_again: bool = Fals
     """The failures, of which a silent node or an ill device of the gang takes the blame. `runs_again`: all its Pods
     have told of the next run since, so that no node of it was dead."""
     if found and all(each.row.blame is Blame.JOB for each in found):
-        if not runs_again and (silent := _silent_node(attempt)) is not None:
-            return [replace(each, said=Said(Symptom.NODE_NOT_READY, silent[1])) for each in found]
+        if not runs_again and (silent := _silent_nodes(attempt)):
+            words = next(iter(silent.values()))
+            return [replace(each, said=Said(Symptom.NODE_NOT_READY, words)) for each in found]
         if (ill := _ill_at_exit(attempt, found)) is not None:
             return [ill]
     return found
@@ -272,16 +274,17 @@ def _was_told_to_end(pod: Pod) -> bool:
     return pod.deletion_timestamp is not None or pod.is_stopped
 
 
-def _silent_node(attempt: Attempt) -> tuple[str, str] | None:
-    """The first node of the gang that is gone or not Ready, with the message: then failures on it, or beside it, prove
-    nothing about the job."""
+def _silent_nodes(attempt: Attempt) -> dict[str, str]:
+    """The nodes of the gang that are gone or not Ready, each with the message: then failures on them, or beside them,
+    prove nothing about the job."""
+    found: dict[str, str] = {}
     for share in attempt.booking.shares:
         view = attempt.subject.cluster.nodes.get(share.node)
         if view is None:
-            return share.node, f"node {share.node} is no longer there"
-        if view.exclusion is not None and view.exclusion.reason is ExclusionReason.NOT_READY:
-            return share.node, f"node {share.node} is not ready: {view.exclusion.message}"
-    return None
+            found[share.node] = f"node {share.node} is no longer there"
+        elif view.exclusion is not None and view.exclusion.reason is ExclusionReason.NOT_READY:
+            found[share.node] = f"node {share.node} is not ready: {view.exclusion.message}"
+    return found
 
 
 def _ill_at_exit(attempt: Attempt, found: Sequence[Failure]) -> Failure | None:
@@ -343,7 +346,8 @@ def blameless(attempt: Attempt, found: list[Failure] | None = None) -> Plan | No
 
 
 def _blamed(attempt: Attempt, found: Sequence[Failure]) -> tuple[BlamedDevice, ...]:
-    """The nodes and GPUs that ended a run. A node that refuses a Pod, or has no room for it, has ended none."""
+    """The nodes and GPUs that ended a run. A node that refuses a Pod, or has no room for it, has ended none; nor has a
+    silent one where none of its own Pods has failed, until it is known to be dead: a blip is no death."""
     first = found[0].said.symptom
     if first in _ILL:
         ill = [each for each in ill_devices(attempt) if each.share.node == found[0].share.node]
@@ -352,8 +356,9 @@ def _blamed(attempt: Attempt, found: Sequence[Failure]) -> tuple[BlamedDevice, .
             for each in ill
             if (each.is_dead if first is Symptom.GPU_DEAD else each.is_gpu is (first is Symptom.GPU_ILL_AT_EXIT))
         )
-    if first is Symptom.NODE_NOT_READY and (silent := _silent_node(attempt)) is not None:
-        return _there(attempt, [silent[0]])
+    if first is Symptom.NODE_NOT_READY:
+        ended = {each.pod.node for each in found}.union(dead_nodes(attempt))
+        return _there(attempt, ended.intersection(_silent_nodes(attempt)))
     return _there(attempt, [each.pod.node for each in found if each.said.symptom is Symptom.CONTAINER_LOST])
 
 
@@ -495,10 +500,26 @@ def trainers_exit_code(attempt: Attempt, failure: Failure) -> int | None:
 
 
 def over(
-    subject: Subject, reason: EndReason, message: str, *, charged: bool = False, facts: EndFacts = NO_FACTS
+    subject: Subject,
+    reason: EndReason,
+    message: str,
+    *,
+    charged: bool = False,
+    facts: EndFacts = NO_FACTS,
+    uncounted: int = 0,
 ) -> Plan:
-    """The job's failure for good. It gives its GPUs back; Pods of its last attempt stay with their logs."""
-    status = ends.finished(subject.job, subject.now, reason, message, succeeded=False, charged=charged, facts=facts)
+    """The job's failure for good. It gives its GPUs back; Pods of its last attempt stay with their logs. `uncounted` as
+    in `finished`."""
+    status = ends.finished(
+        subject.job,
+        subject.now,
+        reason,
+        message,
+        succeeded=False,
+        charged=charged,
+        facts=facts,
+        uncounted=uncounted,
+    )
     notice = subject.notice(reason, message, action=EventAction.FINISH, warning=True)
     left = remains(subject, subject.attempt, ended=subject.now, is_over=True).actions
     return subject.plan(status, actions=left, notice=notice)

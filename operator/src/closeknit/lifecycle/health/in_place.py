@@ -108,7 +108,7 @@ def restarted(attempt: Attempt) -> Plan | None:
     code = trainers_exit_code(attempt, failed[0]) if failed else None
     judged, told, facts = judged_end(attempt, TABLE[symptom], said, facts, exit_code=code, runs=run - counted)
     if isinstance(judged, Fails):
-        return over(subject, judged.reason, told, charged=True, facts=facts)
+        return over(subject, judged.reason, told, charged=True, facts=facts, uncounted=run - counted - 1)
     reason = end_reason(symptom)
     return subject.plan(ends.restarted_in_place(subject.job, subject.now, reason, told, run=run, facts=facts))
 

@@ -73,11 +73,11 @@ def kept(
     failed: frozenset[str] = frozenset(),
 ) -> tuple[BookingShare, ...] | None:
     """The shares that the next attempt holds at once, with those marked that are lost; None where none is lost, or none
-    is left and no spare."""
+    is left and no spare, of its own or of its queue."""
     fresh = [replace(share, actual=None if share.server is None else share.actual, succeeded=False) for share in shares]
     found = marked(job, fresh, cluster, now, failed)
     placement = job.status.placement
-    has_spares = placement is not None and bool(placement.spares)
+    has_spares = placement is not None and bool(placement.spares or (job.spec.queue or "") in cluster.spare_queues)
     is_left = has_spares or not all(share.lost for share in found if share.server is None)
     return found if is_left and any(share.lost for share in found) else None
 

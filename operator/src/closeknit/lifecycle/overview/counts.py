@@ -32,7 +32,9 @@ def gpus_by_state(view: NodeView) -> dict[str, int]:
     unnamed = min(len(view.free), view.plugin.unnamed) if view.plugin else 0
     held = len(view.usable) - len(view.free) + unnamed
     mig = sum(fault.kind is FaultKind.MIG for fault in view.unusable.values())
-    return {"free": view.free_gpus, "held": held, "mig": mig, "unusable": known - view.free_gpus - held - mig}
+    if view.spare_for:  # held for a queue, as the spare nodes of a job are for that
+        held += view.free_gpus
+    return {"free": view.open_gpus, "held": held, "mig": mig, "unusable": known - view.open_gpus - held - mig}
 
 
 def waits_for(job: TrainingJob | InvalidJob) -> str:

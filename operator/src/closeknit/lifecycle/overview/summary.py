@@ -60,7 +60,7 @@ def _domains(cluster: Cluster, nodes: Iterable[NodeView]) -> list[DomainSummary]
             name=name,
             nodes=len(views),
             gpus=sum(len(view.machine.gpus) for view in views if view.machine is not None),
-            free_gpus=sum(view.free_gpus for view in views if view.exclusion is None),
+            free_gpus=sum(view.open_gpus for view in views),
         )
         for name, views in inside.items()
     ]

@@ -231,11 +231,15 @@ def finished(
     succeeded: bool,
     charged: bool = False,
     facts: EndFacts = NO_FACTS,
+    uncounted: int = 0,
 ) -> TrainingJobStatus:
-    """It is over and holds nothing. Its placement stays for readers; the success of every rank is stored once."""
+    """It is over and holds nothing. Its placement stays for readers; the success of every rank is stored once.
+    `uncounted`: so many restarts in place before this end are in no status yet."""
     placement = job.status.placement
     if succeeded and placement is not None:
         placement = with_shares(placement, [replace(share, succeeded=False) for share in decoded(placement)])
+    if placement is not None:  # it waits for nothing any more
+        placement = placement.model_copy(update={"swapping": None, "lost": None})
     end = ConditionType.SUCCEEDED if succeeded else ConditionType.FAILED
     return next_status(
         job,
@@ -245,6 +249,7 @@ def finished(
         *was_degraded(job),
         Observation(end, True, reason, message),
         placement=placement,
+        restarts=(job.status.restarts or 0) + uncounted,
         pending=None,
         patient_until=None,
         queued_since=None,

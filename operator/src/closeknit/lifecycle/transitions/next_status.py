@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from closeknit.api.objects import TrainingJob
-from closeknit.api.reasons import ConditionReason, ConditionType, EndReason
+from closeknit.api.reasons import LENT, ConditionReason, ConditionType, EndReason
 from closeknit.api.trainingjob_status import (
     Pending,
     PlacementStatus,
@@ -169,8 +169,17 @@ def with_its_shares(job: StoredJob, shares: Sequence[BookingShare]) -> Placement
     return None if placement is None else with_shares(placement, shares)
 
 
-def booked_on(job: StoredJob, placement: PlacementStatus) -> str:
-    """The message about its nodes, with its spares."""
+def booked_on(job: StoredJob, placement: PlacementStatus, lent: str | None = None) -> str:
+    """The message about its nodes, with its spares, and which of its nodes are spares of others; None: as it is told of
+    these very nodes already."""
+    told = _booked_on(job, placement)
+    if lent is not None:
+        return f"{told}{LENT}{lent}" if lent else told
+    before = found(job.status.conditions, ConditionType.PLACED)
+    return before.message if before is not None and before.message.startswith(f"{told}{LENT}") else told
+
+
+def _booked_on(job: StoredJob, placement: PlacementStatus) -> str:
     told, wanted = f"booked on {names([node.name for node in assignments(placement)])}", _spares_wanted(job)
     if placement.gpus is not None and isinstance(job, TrainingJob):
         told = f"{told}, with {placement.gpus} of {count(job.spec.gpus, 'GPU')}"

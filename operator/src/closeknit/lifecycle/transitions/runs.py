@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from closeknit.api.objects import TrainingJob
 from closeknit.api.reasons import ConditionReason, ConditionType
@@ -44,6 +44,18 @@ WAITS_FOR_ALL = timedelta(minutes=1)
 """How long an elastic job waits for all of its GPUs before it starts with fewer."""
 
 
+class BookingWords(NamedTuple):
+    """What is told of a booking."""
+
+    unknown: str | None = None
+    """As in `waiting`."""
+    lent: str = ""
+    """Which of its nodes are spares of others."""
+
+
+_NO_WORDS = BookingWords()
+
+
 def booked(
     job: StoredJob,
     now: datetime,
@@ -53,14 +65,14 @@ def booked(
     epoch: int,
     environment: EnvironmentStatus | None,
     lacks: Degradation | None,
-    unknown: str | None = None,
+    words: BookingWords = _NO_WORDS,
 ) -> TrainingJobStatus:
-    """It holds GPUs, and has no children yet. `unknown` as in `waiting`."""
+    """It holds GPUs, and has no children yet."""
     return next_status(
         job,
         now,
-        accepted(unknown),
-        Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, booked_on(job, placement)),
+        accepted(words.unknown),
+        Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, booked_on(job, placement, words.lent)),
         Observation(ConditionType.PLACEMENT_VERIFIED, None, ConditionReason.NOT_BOUND, "its Pods are not bound yet"),
         Observation(ConditionType.RUNNING, False, ConditionReason.STARTING, BEING_STARTED),
         *degraded(job, lacks),

@@ -9,7 +9,7 @@ from closeknit.cluster.forest.group import Group, MachineKind
 from closeknit.cluster.objects.nic_exposure import asks_for_nics
 from closeknit.placement.candidates.areas import Area, Areas, Members, OfferMask, OfferNumber, branching, mask_of_offers
 from closeknit.placement.candidates.cpu_cover import CpuCover, cpu_cover, cpu_milli
-from closeknit.placement.candidates.node_filter import untolerated
+from closeknit.placement.candidates.node_filter import is_kept, untolerated
 from closeknit.placement.candidates.offer import Offer, Terms, matching, terms
 from closeknit.placement.candidates.resource_fit import with_room
 from closeknit.placement.gpusets.gpu_sets import GpuSets
@@ -70,7 +70,7 @@ class CandidateTree:
     def _translated(self, group: Group) -> OfferNumber | None:
         if group.kind is None or not group.kind.products or group.excluded is not None:
             return None
-        if untolerated(group.taints, self._request):
+        if untolerated(group.taints, self._request) or is_kept(group.spare_for, self._request):
             return None
         kind = group.kind
         nics = asks_for_nics(self._request.needs) or not self._request.asked.isdisjoint(group.functions)

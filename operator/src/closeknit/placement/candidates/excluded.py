@@ -9,7 +9,7 @@ from closeknit.cluster.node.node import Holder, HolderKind, NodeView
 from closeknit.cluster.objects.taints_and_faults import Fault, FaultKind
 from closeknit.placement.candidates.areas import Areas
 from closeknit.placement.candidates.binding import UNTOLD, bindable, unbound
-from closeknit.placement.candidates.node_filter import in_reach, is_chosen, selected, untolerated
+from closeknit.placement.candidates.node_filter import in_reach, is_chosen, is_kept, selected, untolerated
 from closeknit.placement.candidates.offer import Offer
 from closeknit.placement.candidates.resource_fit import shortage
 from closeknit.placement.values.request import Request
@@ -18,6 +18,7 @@ from closeknit.placement.values.sentences import count, listed
 NAMED = 3  # so many nodes are named; more are counted
 AVOIDED = "avoided after it refused a Pod of this job"
 OUT_OF_REACH = "out of reach of its volumes"
+SPARE_FOR = "spare for queue"
 
 
 def excluded(cluster: Cluster, request: Request, ground: Areas) -> str:
@@ -133,6 +134,7 @@ def _holders(cluster: Cluster, ground: Areas) -> dict[Holder, int]:
 def _nodes(cluster: Cluster, request: Request, ground: Areas) -> Counter[str]:
     """Whole nodes that the job cannot have, by reason."""
     why: Counter[str] = Counter()
+    spare: Counter[str] = Counter()
     for group, nodes in cluster.forest.now.counts.items():
         left = ground.domain.counts.get(group, 0)
         if group.excluded is not None:
@@ -141,6 +143,13 @@ def _nodes(cluster: Cluster, request: Request, ground: Areas) -> Counter[str]:
         why[_unchosen(request)] += nodes - left
         if untolerated(group.taints, request):
             why[ExclusionReason.TAINTED] += left
+        elif is_kept(group.spare_for, request):
+            spare[group.spare_for] += left
+    spare = +spare
+    if len(spare) > NAMED:
+        why[f"spare for {len(spare)} queues"] = spare.total()
+    else:
+        why.update({f"{SPARE_FOR} {queue}": nodes for queue, nodes in spare.items()})
     for _, _, names in ground.cramped():
         why.update(shortage(short[0][0]) for _, short in names)
     avoided = sum(_is_avoided(cluster, request, name) for name in request.avoided)
@@ -190,7 +199,8 @@ def _named(cluster: Cluster, request: Request, ground: Areas) -> dict[str, str]:
     }
     for group, names in cluster.forest.now.members():
         taints = untolerated(group.taints, request)
-        if group.excluded is None and not taints and left is None:
+        is_spare = is_kept(group.spare_for, request)
+        if group.excluded is None and not taints and not is_spare and left is None:
             continue
         for name in names:
             exclusion = cluster.nodes[name].exclusion
@@ -202,4 +212,6 @@ def _named(cluster: Cluster, request: Request, ground: Areas) -> dict[str, str]:
                 found[name] = unselected(cluster.nodes[name], request)
             elif taints:
                 found[name] = f"{ExclusionReason.TAINTED}: {taints[0].key}"
+            elif is_spare:
+                found[name] = f"{SPARE_FOR} {group.spare_for}"
     return found

@@ -50,6 +50,11 @@ def tolerated(request: Request) -> tuple[Toleration, ...]:
     return (*request.tolerations, _USUAL)
 
 
+def is_kept(spare_for: str, request: Request) -> bool:
+    """Whether a node is kept from the job, as a spare one of this queue; of no queue, if that is empty."""
+    return bool(spare_for) and spare_for not in request.spare_queues
+
+
 def meets(name: str, labels: Mapping[str, str], affinity: NodeAffinity) -> bool:
     """Whether an affinity accepts a node of this name and these labels."""
     for term in affinity.terms:

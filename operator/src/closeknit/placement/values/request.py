@@ -80,6 +80,8 @@ class Request:
     """What the volumes of its Pods require of a node: all of it."""
     avoided: frozenset[str] = frozenset()
     """Nodes that this job leaves alone for a while, by name."""
+    spare_queues: frozenset[str] = frozenset()
+    """Queues whose spare nodes it takes, too: those of its own when it has lost a node, or such as are lent to it."""
     traffic_class: str | None = None
     """Name of a traffic class that the site must have declared."""
     leaves_channels: bool = True
@@ -129,6 +131,7 @@ class Request:
             self.needs,
             self.claims_itself,
             self.asked,
+            self.spare_queues,
         )
 
     @property
@@ -153,6 +156,7 @@ class NodeCriteria(NamedTuple):
     needs: Needs
     claims_itself: bool
     asked: frozenset[str]
+    spare_queues: frozenset[str]
 
     @property
     def alone(self) -> Request:

@@ -1,11 +1,12 @@
 """Other nodes for a job that has lost some of its own: the rest of them stays booked to it.
 
 The rule, in one place. If all lost nodes can be replaced, they are, and the gang starts; else if its spare nodes would
-do, and are lent, those jobs end that have them; else if the whole gang fits anywhere, its own nodes counted as free, it
-goes there, for a gang that waits trains nothing; else an elastic job goes on with the largest size that fits; else it
-takes what it can get now, holds that with the rest, and waits. HELD_FOR after the end it gives everything back, and
-waits as any other job. What it gives back it marks as lost first: others get it once that is stored, as whatever is
-freed. What it needs where it goes it never gives back.
+do, or those of its queue, and are lent, those jobs end that have them; else if the whole gang fits anywhere, its own
+nodes counted as free, it goes there, for a gang that waits trains nothing; else an elastic job goes on with the largest
+size that fits; else it takes what it can get now, holds that with the rest, and waits. HELD_FOR after the end it gives
+everything back, and waits as any other job. What it gives back it marks as lost first: others get it once that is
+stored, as whatever is freed. What it needs where it goes it never gives back. Spare nodes of its queue it takes for as
+long as it holds something: before ordinary ones, and after its own.
 
 A gang whose nodes NVLink may join is placed as a whole: in the NVLink domain where its other nodes are, if it fits
 there.
@@ -22,7 +23,7 @@ from datetime import datetime, timedelta
 from closeknit.api.names import NVLINK_DOMAIN_LEVEL
 from closeknit.api.objects import TrainingJob
 from closeknit.api.reasons import ConditionType, ExclusionReason, PendingReason
-from closeknit.cluster.booking.booking import Booking, BookingShare, booking, names, with_shares
+from closeknit.cluster.booking.booking import Booking, BookingShare, booking, names, spares, with_shares
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.attempt.own_gpus import with_own_gpus_free
@@ -76,7 +77,12 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if (ready := _ready_at(job, ended, shares, room.cluster, now)) is not None:
         return Outcome(Hold(as_it_is), until=ready, is_settled=False)
     away = avoided_nodes(job, room.cluster, now)
-    asked = replace(request(NOBODY, job.spec, case.volumes.required), gpus=held.gpus, avoided=away.nodes)
+    asked = replace(
+        request(NOBODY, job.spec, case.volumes.required),
+        gpus=held.gpus,
+        avoided=away.nodes,
+        spare_queues=frozenset(filter(None, (job.spec.queue,))),
+    )
     if not walk.questions.take_selection(asked, case.place, room.cluster):
         return Outcome(Hold(as_it_is), is_settled=False)
     free = unspared(job, with_own_gpus_free(job, case.pods, room.cluster))
@@ -129,13 +135,14 @@ def _called_back(
     """It holds what it has until those jobs have ended that its spare nodes are lent to; None where they would not do
     for all that is lost. `is_whole`: it is placed as a whole."""
     owner = _holding(case.job, taken)
-    held = booking(owner)
-    if held is None or not held.spares or walk.now >= until:
+    held, of_queue = booking(owner), _of_queue(asked, room.cluster)
+    if held is None or not (held.spares or of_queue) or walk.now >= until:
         return None
     away = avoided_nodes(case.job, room.cluster, walk.now)
     own = with_own_gpus_free(case.job, case.pods, room.cluster)
     own = own.with_job(_unbooked(owner)) if is_whole else unspared(owner, own.with_job(owner))
-    only = only_on(asked, frozenset(share.node for share in (*held.spares, *held.shares) if not share.lost))
+    kept = (share.node for share in (*held.spares, *held.shares) if not share.lost)
+    only = only_on(asked, of_queue.union(kept))
     if is_whole and walk.questions.can_place(only, own.without(away.devices)):
         return None  # it goes there at once
     free = walk.preemptions.settled(own)
@@ -148,7 +155,7 @@ def _called_back(
             return walk.questions.can_place(only, there)
         return walk.questions.replaced(only, taken, there).placement is not None
 
-    back = to_recall(borrowers(case.job, room.cluster, walk.now), fits)
+    back = to_recall(borrowers(case.job, room.cluster, walk.now, of_queue), fits)
     if back is None:
         return None
     for each in back:
@@ -182,12 +189,20 @@ def _given_back(shares: Sequence[BookingShare]) -> Outcome:
 
 
 def _found(asked: Request, held: Booking, shares: Sequence[BookingShare], alone: Cluster, walk: Walk) -> Replacement:
-    """What there is in place of the lost shares: the job's spares where these will do for all."""
-    if held.spares:
-        found = walk.questions.replaced(of_spares(asked, held), shares, alone)
-        if found.placement is not None:
-            return found
+    """What there is in place of the lost shares: the job's spares where these will do for all, or those of its queue
+    with them."""
+    of_queue = _of_queue(asked, alone)
+    for there in (frozenset[str](), *([of_queue] if of_queue else [])):
+        if held.spares or there:
+            found = walk.questions.replaced(of_spares(asked, held, there), shares, alone)
+            if found.placement is not None:
+                return found
     return walk.questions.replaced(asked, shares, alone)
+
+
+def _of_queue(asked: Request, cluster: Cluster) -> frozenset[str]:
+    """The spare nodes of the job's queue."""
+    return frozenset[str]().union(*map(cluster.spares_of, asked.spare_queues))
 
 
 def _past_lemons(
@@ -212,9 +227,13 @@ def _elsewhere(job: TrainingJob, asked: Request, cluster: Cluster, walk: Walk) -
 def _whole(
     job: TrainingJob, asked: Request, shares: Sequence[BookingShare], cluster: Cluster, walk: Walk
 ) -> Placement | None:
-    """Where the whole gang would go: of one that NVLink may join, in the domain of its other nodes first."""
-    beside = _in_their_domain(asked, shares, cluster)
-    found = None if beside is None else _elsewhere(job, beside, cluster, walk)
+    """Where the whole gang would go: of one that NVLink may join, in the domain of its other nodes first; of one that
+    has lost all of its nodes, on spare ones of its queue."""
+    first = _in_their_domain(asked, shares, cluster)
+    stored = job.status.placement
+    if stored is not None and all(share.lost for share in shares) and (of_queue := _of_queue(asked, cluster)):
+        first = only_on(asked, of_queue.union(share.node for share in spares(stored)))
+    found = None if first is None else _elsewhere(job, first, cluster, walk)
     return found or _elsewhere(job, asked, cluster, walk)
 
 

@@ -5,12 +5,14 @@ replacement would. A gang starts with fewer of them, or with none, and never tak
 when the gang is booked, and again whenever a lost node of it is replaced.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from closeknit.api.affinity import NAME_FIELD, NodeAffinity, NodeRequirement, Operator, Term
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.booking import Booking, assignments, encoded_spares, spares
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.store.watched_kinds import change
 from closeknit.lifecycle.book import assumed, booked_share
 from closeknit.placement.replacement_nodes import not_replaced
 from closeknit.placement.values.placement import Placement
@@ -26,7 +28,7 @@ def with_spares(job: TrainingJob, found: Placement, asked: Request, cluster: Clu
     wanted = job.spec.spares
     if not wanted:
         return found
-    asked, cluster = walk.lemons.without(asked, cluster)
+    asked, cluster = walk.lemons.without(replace(asked, spare_queues=frozenset()), cluster)
     taken = list(found.spares)
     shares = list(map(booked_share, (*found.shares, *taken)))
     while len(taken) < wanted:
@@ -45,11 +47,20 @@ def with_spares(job: TrainingJob, found: Placement, asked: Request, cluster: Clu
 
 def unspared(job: TrainingJob, cluster: Cluster) -> Cluster:
     """The cluster without the spares of a job; the same object where it has none."""
-    placement = job.status.placement
-    if placement is None or not placement.spares:
-        return cluster
-    status = job.status.model_copy(update={"placement": placement.model_copy(update={"spares": None})})
-    return cluster.with_job(job.model_copy(update={"status": status}))
+    return all_unspared((job,), cluster)
+
+
+def all_unspared(jobs: Iterable[TrainingJob], cluster: Cluster) -> Cluster:
+    """The cluster without the spares of these jobs; the same object where they have none."""
+    placed = ((job, job.status.placement) for job in jobs)
+    without = [
+        job.model_copy(
+            update={"status": job.status.model_copy(update={"placement": stored.model_copy(update={"spares": None})})}
+        )
+        for job, stored in placed
+        if stored is not None and stored.spares
+    ]
+    return cluster.after(map(change, without)) if without else cluster
 
 
 def with_spares_of(job: TrainingJob, before: TrainingJob) -> TrainingJob:
@@ -64,9 +75,9 @@ def with_spares_of(job: TrainingJob, before: TrainingJob) -> TrainingJob:
     return job.model_copy(update={"status": status})
 
 
-def of_spares(asked: Request, held: Booking) -> Request:
-    """The request for nothing but the spares of a booking."""
-    return only_on(asked, frozenset(share.node for share in held.spares))
+def of_spares(asked: Request, held: Booking, others: frozenset[str] = frozenset()) -> Request:
+    """The request for nothing but the spares of a booking, and these nodes."""
+    return only_on(asked, others.union(share.node for share in held.spares))
 
 
 def only_on(asked: Request, nodes: frozenset[str]) -> Request:

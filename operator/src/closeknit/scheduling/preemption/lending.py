@@ -1,8 +1,8 @@
-"""Spare nodes are lent: a job that fits nowhere else gets those of jobs that may end it.
+"""Spare nodes are lent: a job that fits nowhere else gets those of jobs, and of queues, that may end it.
 
 A spare is lent by a job of higher priority whose PriorityClass lets it end others, and only while nothing happens to
-that job. The borrower delays no reservation, and ends uncharged once the owner loses a node
-(policy/replace_lost_nodes.py).
+that job. A spare node of a queue is lent where each job of the queue that holds GPUs would lend it. The borrower delays
+no reservation, and ends uncharged once an owner loses a node (policy/replace_lost_nodes.py).
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.verdict import Book, Wait
 from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.policy_context import Walk
-from closeknit.scheduling.policy.spares import unspared, with_spares
+from closeknit.scheduling.policy.spares import all_unspared, with_spares
 from closeknit.scheduling.preemption.made_room import alone, passing, placed
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
@@ -30,17 +30,20 @@ def on_lent_spares(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outc
     if not known.may_borrow(borrower, priority, room.freed, kept):
         return outcome
     lent = _lent(priority, room.cluster, walk)
-    if lent.without is room.cluster or known.is_lent_in_vain(borrower, lent.owners, room.freed, kept):
+    lenders = known.lenders(priority)._replace(owners=lent.owners)
+    is_nothing_lent = lent.without is room.cluster and not lenders.queues
+    if is_nothing_lent or known.is_lent_in_vain(borrower, lenders, room.freed, kept):
         return outcome
     is_trial = walk.probation.may_be_refused(job, case.answers)
     is_barred = walk.probation.refusal(job, case.answers, is_trial=is_trial) is not None
     if is_barred or not walk.questions.take_more(case.place):
         return outcome
-    asked, there = replace(shape.request, patient_level=None), alone(case, lent.without, walk)
+    asked = replace(shape.request, patient_level=None, spare_queues=lenders.queues)
+    there = alone(case, lent.without, walk)
     fitting = placed(case, asked, there, walk)
     found = passing(case, asked, fitting, there, walk)
     if found is None and there is lent.without:  # nor for any other job that asks the same
-        known.lent_in_vain(borrower, lent.owners, room, None if fitting is None else kept)
+        known.lent_in_vain(borrower, lenders, room, None if fitting is None else kept)
     if found is None or cannot_be_made(case, found, shape, outcome.until, room) is not None:
         return outcome
     found = with_spares(job, found, asked, alone(case, room.cluster, walk), walk)
@@ -54,11 +57,9 @@ def on_lent_spares(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outc
 def _lent(priority: int, cluster: Cluster, walk: Walk) -> LentSpares:
     """What is lent to jobs of this priority: by those that this walk has not changed."""
     there = walk.preemptions.lenders(priority)
-    owners = tuple(each for each in there if cluster.jobs[each] is walk.cluster.jobs[each])
+    owners = tuple(each for each in there.owners if cluster.jobs[each] is walk.cluster.jobs[each])
     known = walk.preemptions.lent
     if known is None or known.owners != owners or known.cluster is not cluster:
-        without = cluster
-        for each in owners:
-            without = unspared(without.jobs[each], without)
+        without = all_unspared((cluster.jobs[each] for each in owners), cluster)
         walk.preemptions.lent = known = LentSpares(owners, cluster, without)
     return known

@@ -251,7 +251,9 @@ class LentKey(NamedTuple):
 
     shape: RequestShape
     owners: tuple[JobKey, ...]
-    """Who lends them."""
+    """Jobs that lend theirs."""
+    queues: frozenset[str]
+    """Queues that lend theirs."""
     declared: Declared | None = None
     """None: whatever a job declares."""
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from closeknit.api.names import JobKey
+from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.booking.booking import AwaitedAttempt
 from closeknit.cluster.cluster import Cluster
@@ -33,8 +34,17 @@ NODES_PER_DECISION = 256
 TURN_SEARCHES = 1
 
 
+class Lenders(NamedTuple):
+    """Who lends spare nodes."""
+
+    owners: tuple[JobKey, ...]
+    """Jobs that lend those of their own."""
+    queues: frozenset[str]
+    """Queues whose nodes are lent."""
+
+
 class LentSpares(NamedTuple):
-    """What is lent in one cluster."""
+    """What jobs lend in one cluster."""
 
     owners: tuple[JobKey, ...]
     cluster: Cluster
@@ -76,7 +86,7 @@ class Preemptions:
         self._head = max(1, NODES_PER_DECISION // max(1, len(cluster.nodes))) if are_bounded else None
         self._turn = TURN_SEARCHES
         self._vain: dict[tuple[Request, int], Cluster] = {}
-        self._lenders: dict[int, tuple[JobKey, ...]] = {}
+        self._lenders: dict[int, Lenders] = {}
         self._lent_in_vain: dict[LentKey, LentInVain] = {}
         self._last_in_vain = last.lent_in_vain
         self.lent: LentSpares | None = None
@@ -86,8 +96,8 @@ class Preemptions:
 
     @cached_property
     def are_spares(self) -> bool:
-        """Whether some job has spare nodes that another one could be lent."""
-        return any(each.booking.spares for each in self.holders or ())
+        """Whether some job or queue has spare nodes that a job could be lent."""
+        return any(each.booking.spares for each in self.holders or ()) or bool(self._queues)
 
     @property
     def came_to(self) -> QueuePlace | None:
@@ -109,49 +119,66 @@ class Preemptions:
         """The lowest priority of a job that holds GPUs; None where none is lower than another."""
         return min((each.priority for each in self.holders), default=None) if self.holders is not None else None
 
-    def lenders(self, priority: int) -> tuple[JobKey, ...]:
-        """Jobs that lend their spare nodes to jobs of this priority. Nothing happens to them: what one gives up, say,
+    def lenders(self, priority: int) -> Lenders:
+        """Who lends spare nodes to jobs of this priority. Nothing happens to the jobs that do: what one gives up, say,
         is among its spares until that is stored, and may be its own again."""
         found = self._lenders.get(priority)
         if found is None:
             there = (each for each in self.holders or () if each.booking.spares and each.priority > priority)
-            found = self._lenders[priority] = tuple(each.key for each in there if self._lends(each.key))
+            owners = tuple(each.key for each in there if self._lends(each.key))
+            queues = frozenset(queue for queue, below in self._queues.items() if priority < below)
+            found = self._lenders[priority] = Lenders(owners, queues)
         return found
 
     def _lends(self, owner: JobKey) -> bool:
+        return owner not in self._busy and self._may_take_back(owner)
+
+    def _may_take_back(self, owner: JobKey) -> bool:
         job, held = self._cluster.jobs[owner], self._cluster.booking_of(owner)
-        if held is None or held.lost or held.awaits or owner in self._busy:
-            return False
-        if job.spec.suspend or job.metadata.deletion_timestamp is not None:
+        if held is None or held.lost or held.awaits or _goes(job):
             return False
         return self._cluster.may_preempt(job)
 
+    @cached_property
+    def _queues(self) -> Mapping[str, int]:
+        """The queues that lend their spare nodes, each with the priority below which a job may be lent some: every job
+        of the queue that holds GPUs may end such a job. None is lent while one of them may end nobody, or waits for
+        other nodes."""
+        there = self._cluster.spare_queues if self.holders is not None else frozenset[str]()
+        least: dict[str, int] = {}
+        closed: set[str] = set()
+        for each in self.holders or () if there else ():
+            job = self._cluster.jobs[each.key]
+            queue = job.spec.queue or ""
+            if queue not in there or _goes(job):
+                continue
+            least[queue] = min(each.priority, least.get(queue, each.priority))
+            if not self._may_take_back(each.key):
+                closed.add(queue)
+        return {queue: priority for queue, priority in least.items() if queue not in closed}
+
     def may_borrow(self, job: Borrower, priority: int, freed: Cluster, kept: Reservation | None) -> bool:
         """Whether a job may come to be lent spare nodes, and not if that is known to be in vain: nothing has been freed
-        since, the same jobs lend, and the same is kept for a job before it."""
-        owners = self.lenders(priority)
-        return bool(owners) and not self.is_lent_in_vain(job, owners, freed, kept)
+        since, the same lend, and the same is kept for a job before it."""
+        lenders = self.lenders(priority)
+        return bool(lenders.owners or lenders.queues) and not self.is_lent_in_vain(job, lenders, freed, kept)
 
-    def is_lent_in_vain(
-        self, job: Borrower, owners: tuple[JobKey, ...], freed: Cluster, kept: Reservation | None
-    ) -> bool:
+    def is_lent_in_vain(self, job: Borrower, lenders: Lenders, freed: Cluster, kept: Reservation | None) -> bool:
         """Whether it is known that the spare nodes of these would not do for such a job."""
-        keys = [LentKey(job.shape, owners)]
+        keys = [LentKey(job.shape, *lenders)]
         if kept is not None and kept.job != job.key:
-            keys.append(LentKey(job.shape, owners, job.declared))
+            keys.append(LentKey(job.shape, *lenders, job.declared))
         for key in keys:
             known = self._lent_in_vain.get(key) or self._last_in_vain.get(key)
             if known is not None and known.freed is freed and (known.kept is None or known.kept is kept):
                 return True
         return False
 
-    def lent_in_vain(
-        self, job: Borrower, owners: tuple[JobKey, ...], room: Room, kept: Reservation | None = None
-    ) -> None:
+    def lent_in_vain(self, job: Borrower, lenders: Lenders, room: Room, kept: Reservation | None = None) -> None:
         """This does not fit on the spare nodes of these; or it does, but not without what is kept for a job before it,
         which others that ask and declare the same do not pass either."""
         declared = None if kept is None else job.declared
-        self._lent_in_vain[LentKey(job.shape, owners, declared)] = LentInVain(room.scene, room.freed, kept)
+        self._lent_in_vain[LentKey(job.shape, *lenders, declared)] = LentInVain(room.scene, room.freed, kept)
 
     def in_vain_on(self, scene: Cluster, waiting: Container[RequestShape]) -> Mapping[LentKey, LentInVain]:
         """What is known and stands where the next walk begins with this scene, of the shapes that wait. What was asked
@@ -195,6 +222,11 @@ class Preemptions:
             self._turn -= 1
             self._came_to = place
         return True
+
+
+def _goes(job: TrainingJob) -> bool:
+    """Whether somebody has the job end."""
+    return job.spec.suspend or job.metadata.deletion_timestamp is not None
 
 
 def _holders(queue: JobQueue, last: Schedule) -> Holders | None:

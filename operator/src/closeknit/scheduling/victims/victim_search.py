@@ -13,6 +13,7 @@ from math import inf
 from closeknit.api.trainingjob import NvlinkPolicy
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.node import Holder, HolderKind
+from closeknit.placement.candidates.node_filter import is_kept
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.victims.cheapest_victims import EXACT, Cheapest, without_needless
@@ -117,7 +118,7 @@ class _Counts:
         domains: dict[str, list[str]] = {}
         usable: dict[str, int] = {}
         for name, view in cluster.nodes.items():
-            if view.exclusion is not None or name in asked.avoided or not view.usable:
+            if view.exclusion is not None or name in asked.avoided or not view.usable or is_kept(view.spare_for, asked):
                 continue
             gone = 0
             if view.dra:  # of a device plugin's it is often not known who holds which
@@ -219,7 +220,7 @@ def _by_nodes(cluster: Cluster, asked: Request, order: _Steps) -> _Steps:
     prices: list[tuple[float, str]] = []
     for node, there in on.items():
         view = cluster.nodes.get(node)
-        if view is None or view.exclusion is not None or node in asked.avoided:
+        if view is None or view.exclusion is not None or node in asked.avoided or is_kept(view.spare_for, asked):
             continue
         gained = len(view.free) + sum(len(victim.gpus[node]) for victim in there)
         prices.append((_cost(there) / max(1, gained), node))
