@@ -46,6 +46,8 @@ class Questions:
         self._tables = tables
         self._shapes = dict(last.shapes)
         self._fits: dict[RequestShape, Cluster] = {}
+        self._placed: dict[RequestShape, tuple[Cluster, Placement]] = {}
+        """The last placement of each shape on this walk, and the cluster that it is of."""
 
     def shape(self, asked: Request) -> RequestShape:
         """The one object for all jobs with this request."""
@@ -101,8 +103,11 @@ class Questions:
         if before is not None and not can_place(room.cluster, shape.request, self._tables):
             self.refused[shape] = ShapeRefusal(room.scene, room.freed, before.told_of, before.wait)
             return before.wait
+        if (placed := self._placed.get(shape)) is not None and placed[0] is room.cluster:
+            return placed[1]
         answer = self._in_words(shape.request, room.cluster, at)
         if isinstance(answer, Placement):
+            self._placed[shape] = room.cluster, answer
             return answer
         self.refused[shape] = found = ShapeRefusal(room.scene, room.freed, room.scene, wait_for(answer))
         return found.wait
