@@ -247,7 +247,28 @@ def test_namespaces_have_rations_of_their_own() -> None:
 
 
 def test_words_on_a_large_cluster_cost_as_much_as_many_searches() -> None:
-    assert (steps_of_words(10), steps_of_words(5000)) == (1, 20)
+    assert (steps_of_words(10, are_counted=False), steps_of_words(5000, are_counted=False)) == (0, 19)
+
+
+def test_words_cost_little_where_the_holders_of_gpus_are_counted() -> None:
+    assert (steps_of_words(10, are_counted=True), steps_of_words(5000, are_counted=True)) == (0, 1)
+
+
+def test_words_are_paid_from_the_half_that_the_question_came_from() -> None:
+    rations = QuestionBudget({}, are_bounded=True)
+    asked: list[str] = []
+    for place in places("a", 12):
+        if rations.take(place, 1):
+            asked.append(place[-1])
+            rations.spend(place, 19)
+    assert asked == [f"job-{number:05d}" for number in range(8)]  # four of each half, 20 steps each
+
+
+def test_who_fits_pays_for_no_words(desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, steps_of_words.__name__, lambda *_, **__: HEAD_STEPS)
+    nodes = [each for number in range(8) for each in plugin_node(f"gpu-{number}")]
+    at = desk(*nodes, *(job(f"fits-{number}", "team-a", 8, number) for number in range(8)))
+    assert all(isinstance(verdict, Book) for verdict in at.decide().schedule.values())
 
 
 def selecting(name: str, value: str, cpu: int) -> Manifest:

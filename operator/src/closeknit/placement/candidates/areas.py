@@ -14,7 +14,9 @@ from typing import NamedTuple, NewType
 
 from closeknit.cluster.forest.domain import Domain
 from closeknit.cluster.forest.group import Group
+from closeknit.cluster.node.node import Holder, NodeView
 from closeknit.cluster.objects.pod_requests import Needs
+from closeknit.placement.candidates.held_gpus import HeldGpus
 from closeknit.placement.candidates.offer import Offer
 from closeknit.placement.candidates.resource_fit import lacking
 
@@ -115,6 +117,8 @@ class Areas:
     """The Pods' needs besides GPUs; empty where every otherwise usable node has room."""
     roomy: Callable[[Domain], Iterator[tuple[Group, OfferNumber, tuple[str, ...]]]]
     """(group, its offer, nodes of it that stand together) of those right below a domain that the job may use."""
+    held: HeldGpus
+    """Of the nodes of this and of earlier versions."""
     _most: dict[int, int] = field(default_factory=dict)
     _members: list[tuple[Group, OfferNumber, tuple[str, ...]]] = field(default_factory=list)
     _groups: dict[tuple[Group, OfferNumber], int] = field(default_factory=dict)
@@ -147,6 +151,13 @@ class Areas:
             for group, number, names in self.members():
                 self._groups[group, number] = self._groups.get((group, number), 0) + len(names)
         return ((group, number, nodes) for (group, number), nodes in self._groups.items())
+
+    def holders(self, nodes: Mapping[str, NodeView]) -> Mapping[Holder, int]:
+        """GPUs by holder on all nodes that the job may use, which have these views, without unusable ones."""
+        return self.held.on(nodes, self._named)
+
+    def _named(self) -> Iterator[tuple[Group, tuple[str, ...]]]:
+        return ((group, names) for group, _, names in self.members())
 
     def most_gpus(self, level: int) -> int:
         """The most GPUs that the job may take in one domain of a level."""

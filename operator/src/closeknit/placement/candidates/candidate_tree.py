@@ -9,6 +9,7 @@ from closeknit.cluster.forest.group import Group, MachineKind
 from closeknit.cluster.objects.nic_exposure import asks_for_nics
 from closeknit.placement.candidates.areas import Area, Areas, Members, OfferMask, OfferNumber, branching, mask_of_offers
 from closeknit.placement.candidates.cpu_cover import CpuCover, cpu_cover, cpu_milli
+from closeknit.placement.candidates.held_gpus import HeldGpus
 from closeknit.placement.candidates.node_filter import is_kept, untolerated
 from closeknit.placement.candidates.offer import Offer, Terms, matching, terms
 from closeknit.placement.candidates.resource_fit import with_room
@@ -38,12 +39,18 @@ class CandidateTree:
         self._matches: dict[object, int] = {}
         self._areas: dict[int, tuple[Domain, Area | None]] = {}
         self._ground: tuple[Domain, Areas] | None = None
+        self._held = HeldGpus()
 
     @property
     def is_full(self) -> bool:
         """Whether it remembers so much that is gone that a new one is better."""
         now = len(self._ground[0].counts) if self._ground else 0
         return len(self._groups) > max(MANY_GROUPS, 2 * now)
+
+    @property
+    def holders(self) -> int:
+        """How many holders of GPUs it remembers."""
+        return self._held.holders
 
     def ground(self, domain: Domain, levels: int) -> Areas:
         """The areas of the tree below this root, with so many levels, host included."""
@@ -55,7 +62,7 @@ class CandidateTree:
         counts = _counts((root,))
         every = sum(nodes for group, nodes in domain.counts.items() if self._number(group) is not None)
         needs = () if sum(counts.values()) == every else self._request.needs
-        ground = Areas(domain, root, self._offers, counts, self._groups, needs, self._roomy)
+        ground = Areas(domain, root, self._offers, counts, self._groups, needs, self._roomy, self._held)
         self._ground = (domain, ground)
         return ground
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 
 from closeknit.api.reasons import ExclusionReason
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.node.node import Holder, HolderKind, NodeView
+from closeknit.cluster.node.node import HolderKind, NodeView
 from closeknit.cluster.objects.taints_and_faults import Fault, FaultKind
 from closeknit.placement.candidates.areas import Areas
 from closeknit.placement.candidates.binding import UNTOLD, bindable, unbound
@@ -80,7 +80,7 @@ def _gpus(cluster: Cluster, request: Request, ground: Areas) -> Counter[str]:
     if untold := why.pop(UNTOLD, 0):
         those = {offer for offer in ground.offers if bindable(offer, request.binding) < offer.gpus}
         why[f"{UNTOLD} ({remedy(cluster, ground, those)})"] = untold
-    holders = _holders(cluster, ground)
+    holders = ground.holders(cluster.nodes)
     for kind in HolderKind:
         if gpus := [number for holder, number in holders.items() if holder.kind is kind]:
             why[f"held by {count(len(gpus), kind)}"] = sum(gpus)
@@ -102,33 +102,6 @@ def remedy(cluster: Cluster, ground: Areas, offers: Collection[Offer]) -> str:
     shown = [*names[:NAMED], *([count(len(names) - NAMED, "other node")] if len(names) > NAMED else [])]
     agents, tell = ("the agent", "tells") if len(names) == 1 else ("the agents", "tell")
     return f"set agent.podResources in the chart's values, and {agents} of {listed(shown, 'and')} {tell}"
-
-
-def _holders(cluster: Cluster, ground: Areas) -> dict[Holder, int]:
-    """GPUs on usable nodes by holder, without unusable ones."""
-    found: dict[Holder, int] = {}
-    nodes, seen = cluster.nodes, found.get
-    for group, number, names in ground.members():
-        is_counted = group.plugin is not None and group.plugin.unnamed > 0
-        if group.free == ground.offers[number].terms.sets.facts.every and not is_counted:
-            continue
-        broken = {index for index, _ in group.faults}
-        for name in names:
-            for holder, gpus in nodes[name].unnamed.items() if is_counted else ():
-                found[holder] = seen(holder, 0) + gpus
-            holders = nodes[name].holders
-            there = [holder for index, holder in holders.items() if index not in broken] if broken else holders.values()
-            last: Holder | None = None
-            gpus = 0
-            for holder in there:  # most often one holder has them all
-                if holder is not last:
-                    if last is not None:
-                        found[last] = seen(last, 0) + gpus
-                    last, gpus = holder, 0
-                gpus += 1
-            if last is not None:
-                found[last] = seen(last, 0) + gpus
-    return found
 
 
 def _nodes(cluster: Cluster, request: Request, ground: Areas) -> Counter[str]:

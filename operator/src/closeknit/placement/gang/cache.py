@@ -179,8 +179,8 @@ class Tables:
         if translation is None or translation.is_full:
             translation = CandidateTree(criteria, partial(self._sets_of_kind, dear), self._offer_of)
         ground = translation.ground(emptied if empty else now, len(cluster.levels))
-        # The names of some sixteen nodes weigh what an area does.
-        most = AREAS // (ground.root.areas + len(cluster.nodes) // 16)
+        # The names of some sixteen nodes weigh what an area does, and so do three holders of GPUs.
+        most = AREAS // (ground.root.areas + len(cluster.nodes) // 16 + translation.holders // 3)
         few = max(FEW_GROUNDS, min(GROUNDS, most))
         self._translations.limit(few)
         self._translations[key] = translation
@@ -193,6 +193,12 @@ class Tables:
             return True
         forest, found = cluster.forest, self._selections.get(_selected(request))
         return found is not None and found.is_of(forest)
+
+    def counts_holders(self, cluster: Cluster, request: Request) -> bool:
+        """Whether the holders of GPUs that requests of this kind may not have are counted but for what has changed."""
+        key = (False, _selected(request), request.node_criteria, self.dear_in(cluster.forest.empty))
+        translation = self._translations.get(key)
+        return translation is not None and translation.holders > 0
 
     def _selection(self, cluster: Cluster, request: Request) -> tuple[Domain, Domain]:
         """The trees of the nodes that a request selects and does not avoid, now and empty."""

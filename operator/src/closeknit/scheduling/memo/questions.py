@@ -10,7 +10,7 @@ from closeknit.placement.place import can_place, place
 from closeknit.placement.refusals.ideal import could_place
 from closeknit.placement.refusals.refusal import unknown
 from closeknit.placement.replacement_nodes import Replacement, replacement
-from closeknit.placement.values.placement import Placement
+from closeknit.placement.values.placement import NoFit, Placement
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.memo.question_budget import QuestionBudget, steps_of_selection, steps_of_words
 from closeknit.scheduling.memo.refusal_words import wait_for
@@ -46,6 +46,8 @@ class Questions:
         self._tables = tables
         self._shapes = dict(last.shapes)
         self._fits: dict[RequestShape, Cluster] = {}
+        self._placed: dict[RequestShape, tuple[Cluster, Placement]] = {}
+        """The last placement of each shape on this walk, and the cluster that it is of."""
 
     def shape(self, asked: Request) -> RequestShape:
         """The one object for all jobs with this request."""
@@ -80,9 +82,7 @@ class Questions:
         is_alone = alone is not room.cluster
         if not is_alone and (self.fits(shape, room) or self.refusal(shape, room) is not None):
             return True
-        is_known = shape in self.last.refused and not is_alone
-        steps = 1 if is_known else steps_of_words(len(alone.nodes))
-        return self.budget.take(place, steps + self._steps_of_selection(alone, shape.request))
+        return self.budget.take(place, 1 + self._steps_of_selection(alone, shape.request))
 
     def take_more(self, place: QueuePlace) -> bool:
         """Whether the budget allows a job two more questions: where else it fits, and whether another still would."""
@@ -94,16 +94,20 @@ class Questions:
             self.left[shape] = before
         return Outcome(NOT_ASKED, shape, is_settled=False)
 
-    def answer(self, shape: RequestShape, room: Room) -> Placement | Wait:
-        """The shape's placement or refusal now. The fit is cheap, the message of a refusal dear: it is kept."""
+    def answer(self, shape: RequestShape, room: Room, at: QueuePlace) -> Placement | Wait:
+        """The shape's placement or refusal now, asked by the job of this place. The fit is cheap, the message of a
+        refusal dear: it is kept."""
         if (known := self.refusal(shape, room)) is not None:
             return known
         before = self.last.refused.get(shape)
         if before is not None and not can_place(room.cluster, shape.request, self._tables):
             self.refused[shape] = ShapeRefusal(room.scene, room.freed, before.told_of, before.wait)
             return before.wait
-        answer = place(room.cluster, shape.request, self._tables)
+        if (placed := self._placed.get(shape)) is not None and placed[0] is room.cluster:
+            return placed[1]
+        answer = self._in_words(shape.request, room.cluster, at)
         if isinstance(answer, Placement):
+            self._placed[shape] = room.cluster, answer
             return answer
         self.refused[shape] = found = ShapeRefusal(room.scene, room.freed, room.scene, wait_for(answer))
         return found.wait
@@ -118,8 +122,16 @@ class Questions:
             is_known = known.scene is not None and known.shape is shape and known.is_refused
             if is_known and not can_place(alone, shape.request, self._tables):
                 return Wait(known.verdict.refusal)  # without a reservation, which another may have now
-        answer = place(alone, shape.request, self._tables)
+        answer = self._in_words(shape.request, alone, case.place)
         return answer if isinstance(answer, Placement) else wait_for(answer)
+
+    def _in_words(self, asked: Request, cluster: Cluster, at: QueuePlace) -> Placement | NoFit:
+        """Placement's answer; the budget pays for the words of a refusal."""
+        are_counted = self._tables.counts_holders(cluster, asked)
+        answer = place(cluster, asked, self._tables)
+        if isinstance(answer, NoFit):
+            self.budget.spend(at, steps_of_words(len(cluster.nodes), are_counted=are_counted))
+        return answer
 
     def placed(self, asked: Request, cluster: Cluster) -> Placement | None:
         """The placement of this request, outside of the budget; None where it does not fit."""

@@ -188,7 +188,7 @@ def _asked_elsewhere(
 def _answer(case: Case, room: Room, walk: Walk, shape: RequestShape, alone: Cluster) -> Placement | Wait:
     """The answer for the shape on the cluster without the job's own Pods."""
     if alone is room.cluster:
-        return walk.questions.answer(shape, room)
+        return walk.questions.answer(shape, room, case.place)
     return walk.questions.answer_alone(shape, alone, case)
 
 

@@ -1,0 +1,124 @@
+"""Holders of GPUs, counted from one version of a cluster to the next, are those that are counted at once."""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.node.node import Holder
+from closeknit.cluster.store.watched_kinds import change, from_document
+from closeknit.placement.candidates import held_gpus
+from closeknit.placement.candidates.held_gpus import HeldGpus
+from closeknit.placement.gang.cache import Tables
+from closeknit.placement.values.request import Request
+from scenarios.clusters import wanted
+from scenarios.manifests import Manifest, booked, cluster_topology, node, node_topology, pod, told, training_job, uuids
+
+NODES = [f"gpu-{number:02d}" for number in range(12)]
+STEPS = 60
+
+
+def kinds() -> list[Request]:
+    """Requests of all kinds of nodes: of any, of selected ones, of those with CPUs left, of all but one."""
+    pooled = {"spec": {"nodeSelector": {"pool": "a"}, "containers": [{"name": "trainer"}]}}
+    return [
+        wanted(gpus=8),
+        wanted(gpus=8, template=pooled),
+        replace(wanted(gpus=8), needs=(("cpu", 64_000), ("pods", 1))),
+        replace(wanted(gpus=8), avoided=frozenset({"gpu-01"})),
+    ]
+
+
+def some_node(rng: random.Random) -> Manifest:
+    name = rng.choice(NODES)
+    labels = {"net.example/rack": f"r{int(name[-2:]) // 4}", "pool": rng.choice("ab")}
+    taints = [{"key": "site/busy", "effect": "NoSchedule"}] if rng.random() < 0.2 else []
+    return node(name, labels=labels, allocatable={"cpu": rng.choice(["16", "128"])}, taints=taints)
+
+
+def some_topology(rng: random.Random) -> Manifest:
+    ill = {"gpus": [{"index": 3, "healthy": False, "reasons": ["XID79"]}]} if rng.random() < 0.3 else {}
+    return node_topology(rng.choice(NODES), **ill)
+
+
+def some_job(rng: random.Random) -> Manifest:
+    first = rng.randrange(6)
+    shares = [(name, range(first, first + rng.randrange(1, 3))) for name in NODES if rng.random() < 0.3]
+    held = {"placement": booked(*shares), "attempt": 1} if shares else {}
+    return training_job(f"job-{rng.randrange(6)}", **held)
+
+
+def some_pod(rng: random.Random) -> Manifest:
+    """A Pod with a GPU, of which sometimes nobody knows which it is."""
+    name, number = rng.choice(NODES), rng.randrange(4)
+    made = pod(f"pod-{number}", node=name, requests={"nvidia.com/gpu": "1"})
+    return told(made, ("nvidia.com/gpu", uuids(name, 7))) if rng.random() < 0.5 else made
+
+
+MAKERS: list[Callable[[random.Random], Manifest]] = [some_node, some_topology, some_job, some_pod]
+
+
+def versions(seed: int) -> Iterator[Cluster]:
+    """A cluster in which one object comes, changes or goes at a time."""
+    rng = random.Random(seed)
+    cluster = Cluster.empty()
+    start = [cluster_topology("rack"), *(made for name in NODES for made in (node(name), node_topology(name)))]
+    for step in range(len(start) + STEPS):
+        value = from_document(start[step] if step < len(start) else rng.choice(MAKERS)(rng))
+        assert value is not None
+        is_gone = step >= len(start) and rng.random() < 0.15
+        cluster = cluster.after([replace(change(value), new=None) if is_gone else change(value)])
+        if step >= len(start):
+            yield cluster
+            if rng.random() < 0.2:  # as a decision looks at the cluster without some GPUs, and then at itself again
+                yield cluster.without({name: uuids(name, 0, 1) for name in rng.sample(sorted(cluster.nodes), 2)})
+                yield cluster
+
+
+def holders(cluster: Cluster, request: Request, tables: Tables) -> dict[Holder, int]:
+    return dict(tables.ground(cluster, request).holders(cluster.nodes))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_counted_from_version_to_version_is_what_is_counted_at_once(seed: int) -> None:
+    kept, rng = Tables(), random.Random(seed)
+    seen: set[int] = set()
+    for cluster in versions(seed):
+        for request in kinds():
+            if rng.random() < 0.7:  # a kind is not asked on every version
+                found = holders(cluster, request, kept)
+                assert found == holders(cluster, request, Tables())
+                seen.add(len(found))
+    assert len(seen) > 2
+
+
+def test_only_nodes_that_have_changed_are_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[str] = []
+    count = held_gpus.held
+
+    def noted(*arguments: object) -> list[tuple[Holder, int]]:
+        counted.append(arguments[1].name)  # type: ignore[attr-defined]
+        return count(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(held_gpus, "held", noted)
+    tables, (first, second, *_) = Tables(), versions(3)
+    holders(first, wanted(gpus=8), tables)
+    counted.clear()
+    holders(first, wanted(gpus=64), tables)  # of the same kind
+    assert counted == []
+    moved = {name for name in second.nodes if second.nodes[name] is not first.nodes.get(name)}
+    holders(second, wanted(gpus=8), tables)
+    assert {*counted} <= moved
+
+
+def test_it_remembers_no_holder_that_is_gone() -> None:
+    held = HeldGpus()
+    clusters = [*versions(1)]
+    tables = Tables()
+    for cluster in clusters:
+        ground = tables.ground(cluster, wanted(gpus=8))
+        found = held.on(cluster.nodes, lambda ground=ground: ((group, names) for group, _, names in ground.members()))
+        assert all(gpus > 0 for gpus in found.values())
+        assert held.holders == len(found)
