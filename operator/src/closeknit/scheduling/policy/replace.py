@@ -55,6 +55,9 @@ UNDECIDED_FOR = timedelta(seconds=10)
 # As long as a node takes to boot again, and a job's patience is by its examples. The rest of a gang stands idle
 # meanwhile, but given back it would have to be collected again.
 HELD_FOR = timedelta(minutes=10)
+# A clock that is put right goes back by this at most, as a rule: a hold then lasts longer by as much. Set back by more,
+# it may have been wrong by any time.
+_SET_BACK = timedelta(hours=1)
 
 
 def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
@@ -71,7 +74,7 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     ended = moment(job.status.attempts[-1].ended) if job.status.attempts else now
     news = [share for share, before in zip(shares, held.shares, strict=True) if share.lost and not before.lost]
     may_come_back = held.lost and all(_is_not_ready(share, room.cluster) for share in news)
-    if news and not (may_come_back and _lasts(ended, now, ended + HELD_FOR)):
+    if news and not (may_come_back and _is_held(ended, now)):
         return Outcome(Hold(shares), is_settled=False)  # what that frees counts once it is stored
     as_it_is = held.shares if news else shares
     if (ready := _ready_at(job, ended, shares, room.cluster, now)) is not None:
@@ -102,7 +105,7 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if (rest := _with_fewer(job, asked, unbooked, walk)) is not None:
         both = room.cluster.with_job(holding_both(job, rest, held))
         return Outcome(Book(rest), is_settled=False, room=room.less(both))
-    if all(share.lost for share in shares) or not _lasts(ended, now, until):
+    if all(share.lost for share in shares) or not _is_held(ended, now):
         return _given_back(shares)
     verdict = Hold(taken, f"{_words(taken, asked, why_whole)}; it holds the rest until {timestamp(until)}")
     if verdict.shares == held.shares:
@@ -287,6 +290,11 @@ def _ready_at(
 def _lasts(ended: datetime, now: datetime, until: datetime) -> bool:
     """Whether a wait lasts that began with an end. Another replica may have written that, by a clock ahead of ours."""
     return is_between(ended - CLOCK_SKEW, now, until)
+
+
+def _is_held(ended: datetime, now: datetime) -> bool:
+    """Whether the rest of a gang stays booked to it, after an end."""
+    return is_between(ended - CLOCK_SKEW - _SET_BACK, now, ended + HELD_FOR)
 
 
 def _is_another_overdue(shares: Sequence[BookingShare], cluster: Cluster) -> bool:
