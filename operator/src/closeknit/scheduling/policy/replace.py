@@ -145,7 +145,7 @@ def _called_back(
     own = with_own_gpus_free(case.job, case.pods, room.cluster)
     own = own.with_job(_unbooked(owner)) if is_whole else unspared(owner, own.with_job(owner))
     kept = (share.node for share in (*held.spares, *held.shares) if not share.lost)
-    only = only_on(asked, of_queue.union(kept))
+    only = _with_labelled(only_on(asked, of_queue.union(kept)), room.cluster)
     if is_whole and walk.questions.can_place(only, own.without(away.devices)):
         return None  # it goes there at once
     free = walk.preemptions.settled(own)
@@ -197,7 +197,8 @@ def _found(asked: Request, held: Booking, shares: Sequence[BookingShare], alone:
     of_queue = _of_queue(asked, alone)
     for there in (frozenset[str](), *([of_queue] if of_queue else [])):
         if held.spares or there:
-            found = walk.questions.replaced(of_spares(asked, held, there), shares, alone)
+            only = _with_labelled(of_spares(asked, held, there), alone)
+            found = walk.questions.replaced(only, shares, alone)
             if found.placement is not None:
                 return found
     return walk.questions.replaced(asked, shares, alone)
@@ -205,7 +206,12 @@ def _found(asked: Request, held: Booking, shares: Sequence[BookingShare], alone:
 
 def _of_queue(asked: Request, cluster: Cluster) -> frozenset[str]:
     """The spare nodes of the job's queue."""
-    return frozenset[str]().union(*map(cluster.spares_of, asked.spare_queues))
+    return frozenset[str]().union(*(cluster.queue_spares.get(queue, ()) for queue in asked.spare_queues))
+
+
+def _with_labelled(only: Request, cluster: Cluster) -> Request:
+    """The request for nothing but some nodes, whatever their labels have come to say meanwhile: it may hold them."""
+    return replace(only, spare_queues=frozenset(cluster.queue_spares))
 
 
 def _past_lemons(
