@@ -338,6 +338,20 @@ def test_a_label_ends_nothing_and_counts_for_what_comes_next(kind: Any, spec: di
     assert nodes(story, "next") == ["gpu-1", "gpu-2"]
 
 
+@KINDS
+def test_a_node_that_others_leave_to_a_job_may_be_labelled_meanwhile(kind: Any) -> None:
+    story = site(kind, nodes=2, spares=0)
+    submit(story, "one")
+    submit(story, "two")
+    submit(story, "urgent", **HIGH)
+    (left,) = nodes(story, "urgent")
+    label(story, left)
+    story.settle()
+    finish(story)
+    assert (nodes(story, "urgent"), story.status("urgent").state) == ([left], State.RUNNING)
+    assert [len(story.status(name).attempts) for name in ("one", "two")] == [1, 0]
+
+
 def test_a_node_that_a_gang_keeps_may_be_labelled_when_it_loses_another() -> None:
     story = site(nodes=3, spares=0)
     submit(story, "train", 16)

@@ -43,7 +43,14 @@ from closeknit.scheduling.elastic.growth import holding_both
 from closeknit.scheduling.elastic.sizes import fewer, largest
 from closeknit.scheduling.policy.patience import asked_again_at
 from closeknit.scheduling.policy.policy_context import Walk
-from closeknit.scheduling.policy.spares import of_spares, only_on, unspared, with_spares, with_spares_of
+from closeknit.scheduling.policy.spares import (
+    of_spares,
+    only_on,
+    unspared,
+    with_labelled,
+    with_spares,
+    with_spares_of,
+)
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.victims.borrowers import borrowers, to_recall
@@ -145,7 +152,7 @@ def _called_back(
     own = with_own_gpus_free(case.job, case.pods, room.cluster)
     own = own.with_job(_unbooked(owner)) if is_whole else unspared(owner, own.with_job(owner))
     kept = (share.node for share in (*held.spares, *held.shares) if not share.lost)
-    only = _with_labelled(only_on(asked, of_queue.union(kept)), room.cluster)
+    only = with_labelled(only_on(asked, of_queue.union(kept)), room.cluster)
     is_all_lost = all(share.lost for share in held.shares)  # no node is nearer then, and nobody goes for one
     if is_whole and walk.questions.can_place(asked if is_all_lost else only, own.without(away.devices)):
         return None  # it goes there at once
@@ -198,7 +205,7 @@ def _found(asked: Request, held: Booking, shares: Sequence[BookingShare], alone:
     of_queue = _of_queue(asked, alone)
     for there in (frozenset[str](), *([of_queue] if of_queue else [])):
         if held.spares or there:
-            only = _with_labelled(of_spares(asked, held, there), alone)
+            only = with_labelled(of_spares(asked, held, there), alone)
             found = walk.questions.replaced(only, shares, alone)
             if found.placement is not None:
                 return found
@@ -208,11 +215,6 @@ def _found(asked: Request, held: Booking, shares: Sequence[BookingShare], alone:
 def _of_queue(asked: Request, cluster: Cluster) -> frozenset[str]:
     """The spare nodes of the job's queue."""
     return frozenset[str]().union(*(cluster.queue_spares.get(queue, ()) for queue in asked.spare_queues))
-
-
-def _with_labelled(only: Request, cluster: Cluster) -> Request:
-    """The request for nothing but some nodes, whatever their labels have come to say meanwhile: it may hold them."""
-    return replace(only, spare_queues=frozenset(cluster.queue_spares))
 
 
 def _past_lemons(
