@@ -298,6 +298,47 @@ def test_a_job_of_the_queue_borrows_as_any_other() -> None:
     assert (nodes(story, "owner"), nodes(story, "small")) == (["gpu-1", "gpu-3"], [])
 
 
+def test_no_more_of_many_borrowers_end_than_have_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("closeknit.scheduling.victims.borrowers.MOST_SPARED", 2)
+    story = site(nodes=7, spares=5)
+    submit(story, "owner", 16, **RESEARCH)
+    lows = [f"low-{number}" for number in range(5)]
+    for low in lows:
+        submit(story, low)
+    die(story, "gpu-2")
+    assert sorted(len(story.status(low).attempts) for low in lows) == [0, 0, 0, 0, 1]
+    finish(story)
+    assert story.status("owner").state is State.RUNNING
+
+
+@KINDS
+def test_jobs_that_lose_nodes_at_once_take_them_back_at_once(kind: Any) -> None:
+    story = site(kind, nodes=7, spares=3)
+    submit(story, "one", 16, **RESEARCH)
+    submit(story, "two", 16, **RESEARCH)
+    lows = ("low-1", "low-2", "low-3")
+    for low in lows:
+        submit(story, low)
+    die(story, "gpu-2", "gpu-4")
+    assert sorted(len(story.status(low).attempts) for low in lows) == [0, 1, 1]
+    finish(story)
+    assert [story.status(name).state for name in ("one", "two")] == [State.RUNNING, State.RUNNING]
+
+
+@KINDS
+def test_what_one_borrower_leaves_is_enough_for_two_jobs_that_lose_nodes_at_once(kind: Any) -> None:
+    story = site(kind, nodes=7, spares=3)
+    submit(story, "one", 16, **RESEARCH)
+    submit(story, "two", 16, **RESEARCH)
+    submit(story, "small")
+    story.pass_time(300)
+    submit(story, "large", 16)
+    die(story, "gpu-2", "gpu-4")
+    assert [len(story.status(name).attempts) for name in ("small", "large")] == [0, 1]
+    finish(story)
+    assert [story.status(name).state for name in ("one", "two", "small")] == [State.RUNNING] * 3
+
+
 def test_nothing_is_lent_while_a_job_of_the_queue_waits_for_other_nodes() -> None:
     story = site(nodes=4)
     submit(story, "owner", 24, **RESEARCH)

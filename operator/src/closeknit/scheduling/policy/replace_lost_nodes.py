@@ -158,19 +158,28 @@ def _called_back(
         return None  # it goes there at once
     free = walk.preemptions.settled(own)
     free = free.after(tuple(going_with_their_jobs(free, walk.now)))  # who borrowed may have been deleted
+    free = walk.preemptions.behind_owners(free)
+
+    def without(some: Sequence[Victim]) -> Cluster:
+        changes = (each for victim in some for each in gone(free, victim.job))
+        return free.after(tuple(changes)).without(away.devices)
 
     def fits(some: Sequence[Victim]) -> bool:
-        changes = (each for victim in some for each in gone(free, victim.job))
-        there = free.after(tuple(changes)).without(away.devices)
-        if is_whole:
-            return walk.questions.can_place(only, there)
-        return walk.questions.replaced(only, taken, there).placement is not None
+        return walk.questions.can_place(only, without(some)) if is_whole else place(some) is not None
 
-    back = to_recall(borrowers(case.job, room.cluster, walk.now, of_queue), fits)
+    def place(some: Sequence[Victim]) -> Placement | None:
+        if is_whole:
+            return walk.questions.placed(only, without(some))
+        return walk.questions.replaced(only, taken, without(some)).placement
+
+    there = borrowers(case.job, room.cluster, walk.now, of_queue)
+    back = to_recall([each for each in there if each.key not in walk.preemptions.recalled], fits, place)
     if back is None:
         return None
     for each in back:
         walk.preemptions.recall(each.awaited, case.key)
+    if (gets := place(back)) is not None:
+        walk.preemptions.take_back(with_spares_of(assumed(case.job, gets), case.job))
     words = f"{_loss(taken)}; jobs that its spare nodes were lent to make room for it"
     after = room.less(room.cluster.with_job(owner))
     return Outcome(Hold(taken, words), until=until, is_settled=False, room=after)
