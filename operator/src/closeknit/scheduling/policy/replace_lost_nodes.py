@@ -1,12 +1,12 @@
 """Other nodes for a job that has lost some of its own: the rest of them stays booked to it.
 
 The rule, in one place. If all lost nodes can be replaced, they are, and the gang starts; else if its spare nodes would
-do, or those of its queue, and are lent, those jobs end that have them, unless it has lost all and fits anywhere; else if
-the whole gang fits anywhere, its own nodes counted as free, it goes there, for a gang that waits trains nothing; else
-an elastic job goes on with the largest size that fits; else it takes what it can get now, holds that with the rest, and
-waits. HELD_FOR after the end it gives everything back, and waits as any other job. What it gives back it marks as lost
-first: others get it once that is stored, as whatever is freed. What it needs where it goes it never gives back. Spare
-nodes of its queue it takes for as long as it holds something: before ordinary ones, and after its own.
+do, or those of its queue, and are lent, those jobs end that have them, unless it has lost all and fits anywhere; else
+if the whole gang fits anywhere, its own nodes counted as free, it goes there, for a gang that waits trains nothing;
+else an elastic job goes on with the largest size that fits; else it takes what it can get now, holds that with the
+rest, and waits. HELD_FOR after the end it gives everything back, and waits as any other job. What it gives back it
+marks as lost first: others get it once that is stored, as whatever is freed. What it needs where it goes it never gives
+back. Spare nodes of its queue it takes for as long as it holds something: before ordinary ones, and after its own.
 
 A gang whose nodes NVLink may join is placed as a whole: in the NVLink domain where its other nodes are, if it fits
 there.
