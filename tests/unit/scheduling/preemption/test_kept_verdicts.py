@@ -98,6 +98,23 @@ def test_room_that_others_were_to_make_for_a_job_that_is_gone_is_there_for_the_n
     assert life.story.status("second").placement is not None
 
 
+def test_a_borrower_makes_room_for_a_job_that_waited_when_nobody_was_below_it() -> None:
+    """Who lent the node ends as the borrower gets it, and as many GPUs are free as before."""
+    life = Life(0, *plugin_node("gpu-1"), *plugin_node("gpu-2"))
+    life.submit("owner", {"gpus": 8, "spares": 1, "priorityClassName": "high"})
+    life.decide()
+    life.story.run_all()
+    life.submit("urgent", {"gpus": 8, "priorityClassName": "high"})
+    for _ in range(3):
+        life.decide()
+    life.submit("low", {"gpus": 8})
+    life.decide()
+    assert life.story.status("low").placement is not None
+    del life.story.objects["TrainingJob", "team-b", "owner"]
+    life.decide()
+    assert life.story.status("urgent").placement is not None
+
+
 class Unruly(OfQueue):
     """A queue whose PriorityClasses change their value, never preempt, or are not there, and whose jobs say of their
     ends what they like."""

@@ -83,6 +83,10 @@ class Standing:
         preemptions = self._preemptions
         holders, awaited, may_search = preemptions.holders, preemptions.by_victim, preemptions.may_search
         may_borrow, may_lend = preemptions.may_borrow, preemptions.are_spares
+        lowest = before = preemptions.lowest
+        if holders is not self._last.holders:
+            before = min((each.priority for each in self._last.holders or ()), default=None)
+        is_lower = lowest is not None and (before is None or lowest < before)
         for known in self._queue:
             if not isinstance(known, QueueEntry):
                 return known
@@ -135,6 +139,10 @@ class Standing:
                 reserving.offer(known, shape, known.verdict.refusal, room.cluster, is_trial=room.is_trial)
             if known.holders is not None and known.holders is not holders and may_search(known.place):
                 return known  # others hold GPUs now, who may make room for it
+            if is_lower and known.holders is None and known.is_refused:
+                priority = -known.place[0]
+                if (lowest is not None and lowest < priority) and (before is None or before >= priority):
+                    return known  # nobody below it held some
             is_scene_same = known.scene is not None and known.scene is room.scene and self._are_views_same
             if is_answered or (is_scene_same and not is_open):
                 passed.append(known)
