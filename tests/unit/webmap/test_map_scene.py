@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import JobKey
+from closeknit.api.names import SPARE_FOR_LABEL, JobKey
 from closeknit.api.trainingjob import Parallelism
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.store.watched_kinds import ObjectChange, Stream
@@ -317,6 +317,20 @@ def test_nodes_that_are_lent_are_told_as_long_as_they_are() -> None:
     assert (jobs["team-b/owner"]["spares"], jobs["team-b/low"]["lent"]) == (["gpu-2"], ["gpu-2"])
     gone = cluster.after([ObjectChange(Stream.TRAINING_JOBS, ("team-b", "owner"), None)])
     own = scene(gone, None, story.now, "0.1", lent)
+    assert "lent" not in whole(own)["jobs"]["team-b/low"]
+
+
+def test_nodes_that_a_queue_lends_are_told_but_for_its_own_jobs() -> None:
+    high = {"gpus": 8, "priorityClassName": "high", "queue": "research"}
+    story = Story(*dra_node("gpu-1"), *dra_node("gpu-2"), priority_class("high", 100), training_job("owner", spec=high))
+    story.objects["Node", "", "gpu-2"]["metadata"]["labels"][SPARE_FOR_LABEL] = "research"
+    story.settle()
+    story.add(training_job("low", spec={"gpus": 8}))
+    story.settle()
+    lent = scene(story.cluster.at(story.now), None, story.now, "0.1", EMPTY_SCENE)
+    assert whole(lent)["jobs"]["team-b/low"]["lent"] == ["gpu-2"]
+    story.edit_job("low", queue="research")
+    own = scene(story.cluster.at(story.now), None, story.now, "0.1", lent)
     assert "lent" not in whole(own)["jobs"]["team-b/low"]
 
 

@@ -302,16 +302,9 @@ class Cluster:
         return tuple(sorted({job for node in nodes for job in borrowers(owner, self._tables.under(BOOKED_ON, node))}))
 
     @property
-    def spare_queues(self) -> frozenset[str]:
-        """The queues that have spare nodes."""
-        return frozenset(group.spare_for for group in self.forest.now.counts) - {""}
-
-    def spares_of(self, queue: str | None) -> frozenset[str]:
-        """The spare nodes of a queue."""
-        if not queue or queue not in self.spare_queues:
-            return frozenset()
-        there = (names for group, names in self.forest.now.members() if group.spare_for == queue)
-        return frozenset(name for names in there for name in names)
+    def queue_spares(self) -> Mapping[str, frozenset[str]]:
+        """The spare nodes of each queue with some."""
+        return self.forest.spares
 
     def booked_there(self, nodes: Iterable[str]) -> frozenset[JobKey]:
         """The jobs that are booked on some of these nodes, but for those that only have spares there."""

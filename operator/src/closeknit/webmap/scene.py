@@ -135,16 +135,34 @@ def _jobs(cluster: Cluster, before: Scene) -> tuple[dict[JobKey, DrawnJob], int]
 
 
 def _lent(cluster: Cluster) -> dict[JobKey, tuple[str, ...]]:
-    """The nodes that are lent to each job that has some."""
+    """The nodes that are lent to each job that has some, by other jobs or by other queues than its own."""
     placed = ((key, job.status.placement) for key, job in cluster.jobs.items())
     owners = [key for key, placement in placed if placement is not None and placement.spares]
+    borrowers = {each for owner in owners for each in cluster.borrowers_of(owner)}
+    for queue, nodes in cluster.queue_spares.items():
+        borrowers.update(key for key in cluster.booked_there(nodes) if _queue(cluster, key) != queue)
     found: dict[JobKey, tuple[str, ...]] = {}
-    for borrower in {each for owner in owners for each in cluster.borrowers_of(owner)}:
-        held = cluster.booking_of(borrower)
+    for borrower in borrowers:
+        held, queue = cluster.booking_of(borrower), _queue(cluster, borrower)
         shares = () if held is None else held.shares
-        lent = (share.node for share in shares if cluster.lenders_of(borrower, share.node, share.gpus))
+        lent = (
+            share.node
+            for share in shares
+            if cluster.lenders_of(borrower, share.node, share.gpus)
+            or _spare_for(cluster, share.node) not in ("", queue)
+        )
         found[borrower] = tuple(dict.fromkeys(lent))
     return found
+
+
+def _queue(cluster: Cluster, key: JobKey) -> str:
+    job = cluster.jobs.get(key)
+    return "" if job is None else job.spec.queue or ""
+
+
+def _spare_for(cluster: Cluster, node: str) -> str:
+    view = cluster.nodes.get(node)
+    return "" if view is None else view.spare_for
 
 
 def _waits(job: TrainingJob) -> bool:

@@ -11,8 +11,9 @@ import pytest
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.writes.resources import DEVICE_TAINT_RULES
 from closeknit.controller.writes.writes import Writes
-from closeknit.kube.api import JsonObject, Resource
+from closeknit.kube.api import Resource
 from closeknit.kube.errors import ApiError, Forbidden, Invalid, Unavailable
+from closeknit.kube.head import Head
 from closeknit.lifecycle.device_taints import DeviceTaints, TaintNews, taint_news
 from faults import virtual_time
 from faults.kinds import Kind
@@ -60,7 +61,7 @@ class Choosy(MemoryApi):
         self._error = error
         self.asked = 0
 
-    async def make(self, *args: Any, **kwargs: Any) -> JsonObject:
+    async def make(self, *args: Any, **kwargs: Any) -> Head:
         self._refuse_the_first()
         return await super().make(*args, **kwargs)
 

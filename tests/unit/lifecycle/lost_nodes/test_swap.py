@@ -313,3 +313,18 @@ def drain(story: Story, attempt: int) -> None:
     }
     story.mark_deleted(f"train-a{attempt}-worker-00001")
     story.settle()
+
+
+@pytest.mark.parametrize(("back_s", "is_held"), [(3600, True), (86400, False)], ids=["an hour", "a day"])
+def test_a_clock_that_is_set_back_an_hour_makes_a_hold_longer_by_that(back_s: float, *, is_held: bool) -> None:
+    """Set back by more, it may be wrong by any time: the gang gives back what it holds."""
+    story = running(plugin_node, 24, nodes=3)
+    lose(story, "gpu-2")
+    story.settle()
+    assert lost(story) == "1"
+    story.pass_time(-back_s)
+    story.settle()
+    assert (lost(story) == "1") is is_held
+    story.pass_time(back_s + 601)
+    story.settle()
+    assert nodes(story) == []

@@ -116,7 +116,7 @@ def test_an_operator_of_another_release_that_finds_a_swap_booked_makes_all_pods_
     assert f"{SECOND}-r1" not in story.pods()
 
 
-@pytest.mark.parametrize(("back_s", "holds"), [(3, True), (3600, False)])
+@pytest.mark.parametrize(("back_s", "holds"), [(3, True), (3600, True), (86400, False)])
 def test_a_new_leader_whose_clock_is_behind_gives_nothing_back(back_s: int, holds: bool) -> None:
     story = running(nodes=3)
     die(story, "gpu-2")

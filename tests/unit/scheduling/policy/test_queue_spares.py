@@ -12,6 +12,7 @@ from closeknit.lifecycle.overview.summary import summary
 from closeknit.lifecycle.topology_status import levels_of
 from closeknit.placement.fragmentation import fragmentation
 from closeknit.placement.gang.cache import Tables
+from scenarios.fleets import Followed
 from scenarios.manifests import priority_class, training_job
 from scenarios.restarting_gangs import running
 from scenarios.stories import end_trainer
@@ -331,6 +332,14 @@ def test_a_node_that_a_gang_keeps_may_be_labelled_when_it_loses_another() -> Non
     assert nodes(story, "train") == ["gpu-1", "gpu-3"]
 
 
+def test_a_spare_of_a_job_stays_its_own_when_its_node_is_labelled() -> None:
+    story = site(nodes=3, spares=0)
+    submit(story, "train", 16, spares=1)
+    label(story, "gpu-3", "other")
+    die(story, "gpu-2")
+    assert nodes(story, "train") == ["gpu-1", "gpu-3"]
+
+
 @pytest.mark.parametrize("value", ["", "-", "two words", "ä", "x" * 64, "research\n"])
 def test_what_names_no_queue_is_no_label(value: str) -> None:
     story = site(queue=value)
@@ -369,3 +378,17 @@ def test_the_overview_counts_it_as_held() -> None:
     told = summary(story.cluster, fragmentation(story.cluster, Tables()), story.now, "")
     assert (told.gpus.free, told.gpus.held, told.largest_gang) == (16, 8, 16)
     assert [(each.gpus, each.free_gpus) for each in levels_of(story.cluster)] == [(24, 16)]
+
+
+def test_the_spare_nodes_of_a_queue_follow_its_labels() -> None:
+    story = site(nodes=4, spares=2)
+    followed = Followed()
+    for node, queue in (("gpu-4", "other"), ("gpu-3", None), ("gpu-1", "other"), ("gpu-4", None), ("gpu-1", "")):
+        before = followed.of(story.objects, story.now)
+        assert before.queue_spares == story.cluster.queue_spares
+        label(story, node, queue)
+        after = followed.of(story.objects, story.now)
+        assert (after.queue_spares, after.forest) == (story.cluster.queue_spares, story.cluster.forest)
+        assert before.forest.empty != after.forest.empty, "for no job that has not lost a node it could ever be free"
+    del story.objects["Node", "", "gpu-2"]
+    assert not followed.of(story.objects, story.now).queue_spares

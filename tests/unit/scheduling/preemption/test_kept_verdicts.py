@@ -236,7 +236,7 @@ class Labelled(Lending):
         """As above, a node of a queue's job first."""
         if not self.story.dead:
             there = [job for job in self.cluster.jobs.values() if job.spec.queue and job.status.placement]
-            spares = self.cluster.spare_queues
+            spares = self.cluster.queue_spares
             for job in there:
                 held = self.cluster.booking_of(job.key)
                 if held is not None and held.shares and job.spec.queue in spares:

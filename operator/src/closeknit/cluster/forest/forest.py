@@ -40,6 +40,8 @@ class Forest:
     """A version of the labels; the same object while no node comes or goes and no label of any node changes."""
     mig: Map[str, MigDevices] = EMPTY
     """The MIG devices of each node with some."""
+    spares: Map[str, frozenset[str]] = EMPTY
+    """The spare nodes of each queue with some."""
     _known: Mapping[Group, Group] = field(default_factory=dict, compare=False, repr=False)
     """The one object for each group of `now` and `empty`, so that equal groups are identical."""
 
@@ -58,6 +60,7 @@ class Forest:
         known: dict[Group, Group] = {}
         are_labels_moved = False
         mig: dict[str, tuple[MigView, ...]] = {}
+        left, kept = dict[str, set[str]](), dict[str, set[str]]()
         for old, new in pairs:
             before = _standing(old)
             is_same_machine = old is not None and new is not None and old.machine is new.machine
@@ -68,6 +71,10 @@ class Forest:
             if old is None or new is None or (old.labels is not new.labels and old.labels != new.labels):
                 are_labels_moved = True
             devices = () if new is None else new.mig
+            if (old.spare_for if old else "") != (new.spare_for if new else ""):
+                for view, by_queue in ((old, left), (new, kept)):
+                    if view is not None and view.spare_for:
+                        by_queue.setdefault(view.spare_for, set()).add(view.name)
             if (view := new or old) is not None and devices != (() if old is None else old.mig):
                 mig[view.name] = devices
         if not (now or empty or are_labels_moved or mig):
@@ -79,6 +86,7 @@ class Forest:
             empty=emptied,
             labels=object() if are_labels_moved else self.labels,
             mig=_with(self.mig, mig) if mig else self.mig,
+            spares=_with_spares(self.spares, left, kept) if left or kept else self.spares,
             _known=_pruned(self._known, known, tree, emptied),
         )
 
@@ -95,6 +103,20 @@ def _with(known: Map[str, MigDevices], new: Mapping[str, tuple[MigView, ...]]) -
             changed[name] = MigDevices(devices)
         else:
             changed.pop(name, None)
+    return changed.finish()
+
+
+def _with_spares(
+    known: Map[str, frozenset[str]], left: Mapping[str, set[str]], kept: Mapping[str, set[str]]
+) -> Map[str, frozenset[str]]:
+    """Without the nodes that were spare ones of a queue, and with those that are."""
+    changed = known.mutate()
+    for queue in {**left, **kept}:
+        names = known.get(queue, frozenset()).difference(left.get(queue, ())).union(kept.get(queue, ()))
+        if names:
+            changed[queue] = names
+        else:
+            changed.pop(queue, None)
     return changed.finish()
 
 

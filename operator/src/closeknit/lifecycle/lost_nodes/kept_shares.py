@@ -77,7 +77,7 @@ def kept(
     fresh = [replace(share, actual=None if share.server is None else share.actual, succeeded=False) for share in shares]
     found = marked(job, fresh, cluster, now, failed)
     placement = job.status.placement
-    has_spares = placement is not None and bool(placement.spares or (job.spec.queue or "") in cluster.spare_queues)
+    has_spares = placement is not None and bool(placement.spares or job.spec.queue in cluster.queue_spares)
     is_left = has_spares or not all(share.lost for share in found if share.server is None)
     return found if is_left and any(share.lost for share in found) else None
 

@@ -55,6 +55,9 @@ UNDECIDED_FOR = timedelta(seconds=10)
 # As long as a node takes to boot again, and a job's patience is by its examples. The rest of a gang stands idle
 # meanwhile, but given back it would have to be collected again.
 HELD_FOR = timedelta(minutes=10)
+# A clock that is put right goes back by this at most, as a rule: a hold then lasts longer by as much. Set back by more,
+# it may have been wrong by any time.
+_SET_BACK = timedelta(hours=1)
 
 
 def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
@@ -71,7 +74,7 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     ended = moment(job.status.attempts[-1].ended) if job.status.attempts else now
     news = [share for share, before in zip(shares, held.shares, strict=True) if share.lost and not before.lost]
     may_come_back = held.lost and all(_is_not_ready(share, room.cluster) for share in news)
-    if news and not (may_come_back and _lasts(ended, now, ended + HELD_FOR)):
+    if news and not (may_come_back and _is_held(ended, now)):
         return Outcome(Hold(shares), is_settled=False)  # what that frees counts once it is stored
     as_it_is = held.shares if news else shares
     if (ready := _ready_at(job, ended, shares, room.cluster, now)) is not None:
@@ -102,7 +105,7 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if (rest := _with_fewer(job, asked, unbooked, walk)) is not None:
         both = room.cluster.with_job(holding_both(job, rest, held))
         return Outcome(Book(rest), is_settled=False, room=room.less(both))
-    if all(share.lost for share in shares) or not _lasts(ended, now, until):
+    if all(share.lost for share in shares) or not _is_held(ended, now):
         return _given_back(shares)
     verdict = Hold(taken, f"{_words(taken, asked, why_whole)}; it holds the rest until {timestamp(until)}")
     if verdict.shares == held.shares:
@@ -142,7 +145,7 @@ def _called_back(
     own = with_own_gpus_free(case.job, case.pods, room.cluster)
     own = own.with_job(_unbooked(owner)) if is_whole else unspared(owner, own.with_job(owner))
     kept = (share.node for share in (*held.spares, *held.shares) if not share.lost)
-    only = only_on(asked, of_queue.union(kept))
+    only = _with_labelled(only_on(asked, of_queue.union(kept)), room.cluster)
     if is_whole and walk.questions.can_place(only, own.without(away.devices)):
         return None  # it goes there at once
     free = walk.preemptions.settled(own)
@@ -194,7 +197,8 @@ def _found(asked: Request, held: Booking, shares: Sequence[BookingShare], alone:
     of_queue = _of_queue(asked, alone)
     for there in (frozenset[str](), *([of_queue] if of_queue else [])):
         if held.spares or there:
-            found = walk.questions.replaced(of_spares(asked, held, there), shares, alone)
+            only = _with_labelled(of_spares(asked, held, there), alone)
+            found = walk.questions.replaced(only, shares, alone)
             if found.placement is not None:
                 return found
     return walk.questions.replaced(asked, shares, alone)
@@ -202,7 +206,12 @@ def _found(asked: Request, held: Booking, shares: Sequence[BookingShare], alone:
 
 def _of_queue(asked: Request, cluster: Cluster) -> frozenset[str]:
     """The spare nodes of the job's queue."""
-    return frozenset[str]().union(*map(cluster.spares_of, asked.spare_queues))
+    return frozenset[str]().union(*(cluster.queue_spares.get(queue, ()) for queue in asked.spare_queues))
+
+
+def _with_labelled(only: Request, cluster: Cluster) -> Request:
+    """The request for nothing but some nodes, whatever their labels have come to say meanwhile: it may hold them."""
+    return replace(only, spare_queues=frozenset(cluster.queue_spares))
 
 
 def _past_lemons(
@@ -287,6 +296,11 @@ def _ready_at(
 def _lasts(ended: datetime, now: datetime, until: datetime) -> bool:
     """Whether a wait lasts that began with an end. Another replica may have written that, by a clock ahead of ours."""
     return is_between(ended - CLOCK_SKEW, now, until)
+
+
+def _is_held(ended: datetime, now: datetime) -> bool:
+    """Whether the rest of a gang stays booked to it, after an end."""
+    return is_between(ended - CLOCK_SKEW - _SET_BACK, now, ended + HELD_FOR)
 
 
 def _is_another_overdue(shares: Sequence[BookingShare], cluster: Cluster) -> bool:

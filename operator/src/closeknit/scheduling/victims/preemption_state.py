@@ -144,7 +144,7 @@ class Preemptions:
         """The queues that lend their spare nodes, each with the priority below which a job may be lent some: every job
         of the queue that holds GPUs may end such a job. None is lent while one of them may end nobody, or waits for
         other nodes."""
-        there = self._cluster.spare_queues if self.holders is not None else frozenset[str]()
+        there = self._cluster.queue_spares
         least: dict[str, int] = {}
         closed: set[str] = set()
         for each in self.holders or () if there else ():
