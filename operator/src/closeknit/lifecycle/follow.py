@@ -18,8 +18,8 @@ from closeknit.lifecycle.attempt.subject import Subject, deletions, empty, secon
 from closeknit.lifecycle.awaited_room import await_room
 from closeknit.lifecycle.book import book
 from closeknit.lifecycle.ended_by_verdict import evict, evict_by_kueue, grow, move, shrink
-from closeknit.lifecycle.health.ending import abandoned, over, succeeded
-from closeknit.lifecycle.lost_nodes.staying_pods import cannot_stay, farewells
+from closeknit.lifecycle.failures.staying_pods import cannot_stay, farewells
+from closeknit.lifecycle.health.attempt_end import abandoned, over, succeeded
 from closeknit.lifecycle.reserved_words import estimated_start, expectation
 from closeknit.lifecycle.running_gang import tend
 from closeknit.lifecycle.status.capacity_words import capacity_words
