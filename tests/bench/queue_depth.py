@@ -9,9 +9,9 @@ job that is written to), `freeing_event_ms` the worst of those that free somethi
 a whole gang, whose place somebody gets. Both are medians of CPU time, of the very functions that the loop calls, from
 the event to its Plans. `loop_lag_p99_ms` is what closeknit_event_loop_lag_seconds observes over ten seconds of such
 events, with the loop, its thread and its writes running over the in-memory API server on a real event loop.
-`decision_p99_ms` is of all events that are decided on alone, sixty: it lies between the two slowest, and `decision_max_ms`
-is the slowest. The garbage collector is set as the operator sets it. `declared`: all jobs say how long they run, so that
-room is reserved for the first that waits, and each that comes after it is asked whether it ends before.
+`decision_p99_ms` is of all events that are decided on alone, sixty: it lies between the two slowest, and the slowest is
+`decision_max_ms`. The garbage collector is set as the operator sets it. `declared`: all jobs say how long they run, so
+that room is reserved for the first that waits, and each that comes after it is asked whether it ends before.
 """
 
 import asyncio
