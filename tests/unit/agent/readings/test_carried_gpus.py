@@ -247,8 +247,7 @@ def test_a_link_that_is_down_and_of_unknown_type_leads_where_it_led(profile: str
     whole = machine_of(profile)
     errors = {"remote_bus_id": "NotSupported"}
     dead = [replace(each, state=0, remote_type=255, remote_bus_id=None, errors=errors) for each in whole.gpus[0].links]
-    now, before = spec(remembered(whole, with_first(whole, links=tuple(dead)))).nvlink, spec(whole).nvlink
-    assert (now.switched, now.pairs, now.links_per_gpu) == (before.switched, before.pairs, before.links_per_gpu)
+    assert spec(remembered(whole, with_first(whole, links=tuple(dead)))) == spec(whole)
 
 
 def test_a_link_of_which_one_call_fails_after_another_leads_into_no_switch() -> None:
