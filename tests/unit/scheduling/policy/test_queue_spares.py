@@ -244,6 +244,20 @@ def test_a_free_node_is_taken_before_a_borrower_has_to_end(kind: Any) -> None:
     assert (nodes(story, "owner"), nodes(story, "low")) == (["gpu-1", "gpu-3"], ["gpu-4"])
 
 
+@KINDS
+def test_nobody_ends_for_a_gang_of_one_node_that_fits_on_a_free_one(kind: Any) -> None:
+    story = site(kind)
+    submit(story, "owner", 8, **RESEARCH)
+    submit(story, "filler")
+    submit(story, "low")
+    assert (nodes(story, "filler"), nodes(story, "low")) == (["gpu-2"], ["gpu-3"])
+    end(story, "filler")
+    die(story, "gpu-1")
+    finish(story)
+    assert (nodes(story, "owner"), nodes(story, "low")) == (["gpu-2"], ["gpu-3"])
+    assert not story.status("low").attempts
+
+
 @pytest.mark.parametrize(
     ("owner", "borrower"),
     [

@@ -12,6 +12,7 @@ from closeknit.scheduling.decision import Decision
 from closeknit.scheduling.memo import telling
 from closeknit.scheduling.reservation import reserve
 from scenarios.manifests import priority_class
+from scenarios.story import plugin_node
 from unit.scheduling.test_incremental import Life, OfQueue
 
 STEPS = 40
@@ -79,6 +80,22 @@ def test_a_job_that_makes_room_is_left_alone_while_it_is_written() -> None:
     assert "Evict" not in life.seen
     life.decide()
     assert "Evict" in life.seen
+
+
+def test_room_that_others_were_to_make_for_a_job_that_is_gone_is_there_for_the_next() -> None:
+    """Nobody was left to make room for this one, on a walk of which nothing has been stored."""
+    life = Life(0, *plugin_node("gpu-1"))
+    life.submit("low", {"gpus": 8})
+    life.decide()
+    life.story.run_all()
+    for _ in range(3):
+        life.decide()
+    for name in ("first", "second"):
+        life.submit(name, {"gpus": 8, "priorityClassName": "high"})
+    life.decide(written=0)
+    del life.story.objects["TrainingJob", "team-b", "first"]
+    life.decide()
+    assert life.story.status("second").placement is not None
 
 
 class Unruly(OfQueue):

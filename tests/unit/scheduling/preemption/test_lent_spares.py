@@ -268,6 +268,19 @@ def test_where_all_nodes_are_lost_the_lent_ones_take_their_place(kind: Any) -> N
 
 
 @KINDS
+def test_nobody_ends_for_an_owner_of_one_node_that_fits_on_a_free_one(kind: Any) -> None:
+    story = site(kind, nodes=3, gpus=8)
+    submit(story, "filler")
+    submit(story, "low")
+    assert (nodes(story, "filler"), nodes(story, "low")) == (["gpu-3"], spares(story))
+    end(story, "filler")
+    die(story, "gpu-1")
+    finish(story)
+    assert nodes(story, "owner") == ["gpu-3"]
+    assert not story.status("low").attempts
+
+
+@KINDS
 def test_an_operator_that_starts_again_between_writes_goes_on(kind: Any) -> None:
     """Nothing is remembered from one write to the next, and each order of the writes leads to the same."""
     story = site(kind)

@@ -59,7 +59,7 @@ def preempt(case: Case, room: Room, walk: Walk) -> Outcome:
     if made is None:
         if not _has_left(case, cluster):
             known.in_vain(asked, priority, cluster)
-        outcome.holders = known.holders
+        outcome.holders = known.holders_of(cluster)
         return outcome
     if _delays_the_first(case, made, soon, walk):  # others may do that stand on other GPUs
         apart = replace(away, devices=walk.reserving.with_kept(away.devices))
@@ -106,7 +106,7 @@ def _asked(case: Case, outcome: Outcome, room: Room, walk: Walk) -> Request | No
     asked = replace(shape.request, patient_level=None)
     is_vain = not _has_left(case, cluster) and known.is_vain(asked, priority, cluster)
     if is_vain or not walk.questions.could_place(asked, cluster):
-        outcome.holders = known.holders
+        outcome.holders = known.holders_of(cluster)
         return None
     if asked != shape.request and placed(case, asked, alone(case, cluster, walk), walk) is not None:
         return None  # it waits for what it prefers

@@ -14,6 +14,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.verdict import Reservation
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.queue.entries import (
+    UNSEARCHED,
     Declared,
     GpuHolder,
     Holders,
@@ -118,6 +119,11 @@ class Preemptions:
     def lowest(self) -> int | None:
         """The lowest priority of a job that holds GPUs; None where none is lower than another."""
         return min((each.priority for each in self.holders), default=None) if self.holders is not None else None
+
+    def holders_of(self, cluster: Cluster) -> Holders | None:
+        """Those on whom it rests that nobody could make room in this cluster. Behind a verdict of this walk that is looked
+        for again: what that gives, or has others leave, may never be stored."""
+        return self.holders if cluster is self._cluster else UNSEARCHED
 
     def lenders(self, priority: int) -> Lenders:
         """Who lends spare nodes to jobs of this priority. Nothing happens to the jobs that do: what one gives up, say,
