@@ -298,6 +298,47 @@ def test_a_job_of_the_queue_borrows_as_any_other() -> None:
     assert (nodes(story, "owner"), nodes(story, "small")) == (["gpu-1", "gpu-3"], [])
 
 
+def test_no_more_of_many_borrowers_end_than_have_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("closeknit.scheduling.victims.borrowers.MOST_SPARED", 2)
+    story = site(nodes=7, spares=5)
+    submit(story, "owner", 16, **RESEARCH)
+    lows = [f"low-{number}" for number in range(5)]
+    for low in lows:
+        submit(story, low)
+    die(story, "gpu-2")
+    assert sorted(len(story.status(low).attempts) for low in lows) == [0, 0, 0, 0, 1]
+    finish(story)
+    assert story.status("owner").state is State.RUNNING
+
+
+@KINDS
+def test_jobs_that_lose_nodes_at_once_take_them_back_at_once(kind: Any) -> None:
+    story = site(kind, nodes=7, spares=3)
+    submit(story, "one", 16, **RESEARCH)
+    submit(story, "two", 16, **RESEARCH)
+    lows = ("low-1", "low-2", "low-3")
+    for low in lows:
+        submit(story, low)
+    die(story, "gpu-2", "gpu-4")
+    assert sorted(len(story.status(low).attempts) for low in lows) == [0, 1, 1]
+    finish(story)
+    assert [story.status(name).state for name in ("one", "two")] == [State.RUNNING, State.RUNNING]
+
+
+@KINDS
+def test_what_one_borrower_leaves_is_enough_for_two_jobs_that_lose_nodes_at_once(kind: Any) -> None:
+    story = site(kind, nodes=7, spares=3)
+    submit(story, "one", 16, **RESEARCH)
+    submit(story, "two", 16, **RESEARCH)
+    submit(story, "small")
+    story.pass_time(300)
+    submit(story, "large", 16)
+    die(story, "gpu-2", "gpu-4")
+    assert [len(story.status(name).attempts) for name in ("small", "large")] == [0, 1]
+    finish(story)
+    assert [story.status(name).state for name in ("one", "two", "small")] == [State.RUNNING] * 3
+
+
 def test_nothing_is_lent_while_a_job_of_the_queue_waits_for_other_nodes() -> None:
     story = site(nodes=4)
     submit(story, "owner", 24, **RESEARCH)
@@ -336,6 +377,20 @@ def test_a_label_ends_nothing_and_counts_for_what_comes_next(kind: Any, spec: di
     label(story, "gpu-2", None)
     begin(story)
     assert nodes(story, "next") == ["gpu-1", "gpu-2"]
+
+
+@KINDS
+def test_a_node_that_others_leave_to_a_job_may_be_labelled_meanwhile(kind: Any) -> None:
+    story = site(kind, nodes=2, spares=0)
+    submit(story, "one")
+    submit(story, "two")
+    submit(story, "urgent", **HIGH)
+    (left,) = nodes(story, "urgent")
+    label(story, left)
+    story.settle()
+    finish(story)
+    assert (nodes(story, "urgent"), story.status("urgent").state) == ([left], State.RUNNING)
+    assert [len(story.status(name).attempts) for name in ("one", "two")] == [1, 0]
 
 
 def test_a_node_that_a_gang_keeps_may_be_labelled_when_it_loses_another() -> None:

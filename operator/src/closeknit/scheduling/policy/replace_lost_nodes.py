@@ -43,7 +43,14 @@ from closeknit.scheduling.elastic.growth import holding_both
 from closeknit.scheduling.elastic.sizes import fewer, largest
 from closeknit.scheduling.policy.patience import asked_again_at
 from closeknit.scheduling.policy.policy_context import Walk
-from closeknit.scheduling.policy.spares import of_spares, only_on, unspared, with_spares, with_spares_of
+from closeknit.scheduling.policy.spares import (
+    of_spares,
+    only_on,
+    unspared,
+    with_labelled,
+    with_spares,
+    with_spares_of,
+)
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.victims.borrowers import borrowers, to_recall
@@ -145,25 +152,34 @@ def _called_back(
     own = with_own_gpus_free(case.job, case.pods, room.cluster)
     own = own.with_job(_unbooked(owner)) if is_whole else unspared(owner, own.with_job(owner))
     kept = (share.node for share in (*held.spares, *held.shares) if not share.lost)
-    only = _with_labelled(only_on(asked, of_queue.union(kept)), room.cluster)
+    only = with_labelled(only_on(asked, of_queue.union(kept)), room.cluster)
     is_all_lost = all(share.lost for share in held.shares)  # no node is nearer then, and nobody goes for one
     if is_whole and walk.questions.can_place(asked if is_all_lost else only, own.without(away.devices)):
         return None  # it goes there at once
     free = walk.preemptions.settled(own)
     free = free.after(tuple(going_with_their_jobs(free, walk.now)))  # who borrowed may have been deleted
+    free = walk.preemptions.behind_owners(free)
+
+    def without(some: Sequence[Victim]) -> Cluster:
+        changes = (each for victim in some for each in gone(free, victim.job))
+        return free.after(tuple(changes)).without(away.devices)
 
     def fits(some: Sequence[Victim]) -> bool:
-        changes = (each for victim in some for each in gone(free, victim.job))
-        there = free.after(tuple(changes)).without(away.devices)
-        if is_whole:
-            return walk.questions.can_place(only, there)
-        return walk.questions.replaced(only, taken, there).placement is not None
+        return walk.questions.can_place(only, without(some)) if is_whole else place(some) is not None
 
-    back = to_recall(borrowers(case.job, room.cluster, walk.now, of_queue), fits)
+    def place(some: Sequence[Victim]) -> Placement | None:
+        if is_whole:
+            return walk.questions.placed(only, without(some))
+        return walk.questions.replaced(only, taken, without(some)).placement
+
+    there = borrowers(case.job, room.cluster, walk.now, of_queue)
+    back = to_recall([each for each in there if each.key not in walk.preemptions.recalled], fits, place)
     if back is None:
         return None
     for each in back:
         walk.preemptions.recall(each.awaited, case.key)
+    if (gets := place(back)) is not None:
+        walk.preemptions.take_back(with_spares_of(assumed(case.job, gets), case.job))
     words = f"{_loss(taken)}; jobs that its spare nodes were lent to make room for it"
     after = room.less(room.cluster.with_job(owner))
     return Outcome(Hold(taken, words), until=until, is_settled=False, room=after)
@@ -198,7 +214,7 @@ def _found(asked: Request, held: Booking, shares: Sequence[BookingShare], alone:
     of_queue = _of_queue(asked, alone)
     for there in (frozenset[str](), *([of_queue] if of_queue else [])):
         if held.spares or there:
-            only = _with_labelled(of_spares(asked, held, there), alone)
+            only = with_labelled(of_spares(asked, held, there), alone)
             found = walk.questions.replaced(only, shares, alone)
             if found.placement is not None:
                 return found
@@ -208,11 +224,6 @@ def _found(asked: Request, held: Booking, shares: Sequence[BookingShare], alone:
 def _of_queue(asked: Request, cluster: Cluster) -> frozenset[str]:
     """The spare nodes of the job's queue."""
     return frozenset[str]().union(*(cluster.queue_spares.get(queue, ()) for queue in asked.spare_queues))
-
-
-def _with_labelled(only: Request, cluster: Cluster) -> Request:
-    """The request for nothing but some nodes, whatever their labels have come to say meanwhile: it may hold them."""
-    return replace(only, spare_queues=frozenset(cluster.queue_spares))
 
 
 def _past_lemons(

@@ -84,3 +84,8 @@ def only_on(asked: Request, nodes: frozenset[str]) -> Request:
     """The request for nothing but these nodes."""
     only = NodeAffinity((Term((), (NodeRequirement(NAME_FIELD, Operator.IN, nodes),)),))
     return replace(asked, volumes=asked.volumes | {only})
+
+
+def with_labelled(only: Request, cluster: Cluster) -> Request:
+    """The request for nothing but some nodes, whatever their labels have come to say meanwhile: it may hold them."""
+    return replace(only, spare_queues=frozenset(cluster.queue_spares))

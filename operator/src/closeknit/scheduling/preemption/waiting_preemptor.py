@@ -17,7 +17,7 @@ from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, request
 from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.policy_context import Walk
-from closeknit.scheduling.policy.spares import only_on, with_spares
+from closeknit.scheduling.policy.spares import only_on, with_labelled, with_spares
 from closeknit.scheduling.preemption.leaving_victim import goes
 from closeknit.scheduling.preemption.made_room import alone, made_room, passing, placed
 from closeknit.scheduling.preemption.words import holds, remaining, room_words, words_now
@@ -47,7 +47,7 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
     asked = replace(request(NOBODY, job.spec, case.volumes.required), avoided=away.nodes)
     free = room.cluster.with_job(unbooked(job))
     there = alone(case, free, walk)
-    own = only_on(asked, frozenset(share.node for share in held.shares))
+    own = with_labelled(only_on(asked, frozenset(share.node for share in held.shares)), there)
     if (
         answer := passing(case, asked, placed(case, asked, there, walk), there, walk) or placed(case, own, there, walk)
     ) is not None:

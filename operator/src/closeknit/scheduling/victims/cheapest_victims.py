@@ -97,3 +97,20 @@ def without_needless(chosen: Sequence[V], fits: Does[V]) -> tuple[V, ...]:
         if fewer and fits(fewer):
             left = fewer
     return tuple(left)
+
+
+def first_that_do(steps: Sequence[tuple[V, ...]], fits: Does[V]) -> tuple[V, ...] | None:
+    """The victims of the fewest steps after which the gang fits, by doubling and then halving; None for none."""
+
+    def those(count: int) -> tuple[V, ...]:
+        return tuple(victim for step in steps[:count] for victim in step)
+
+    short, beyond = 0, 1
+    while not fits(those(beyond)):
+        if beyond >= len(steps):
+            return None
+        short, beyond = beyond, min(2 * beyond, len(steps))
+    while beyond - short > 1:
+        middle = (short + beyond) // 2
+        short, beyond = (short, middle) if fits(those(middle)) else (middle, beyond)
+    return those(beyond)

@@ -27,7 +27,7 @@ from closeknit.scheduling.queue.entries import (
     is_same_order,
 )
 from closeknit.scheduling.queue.room import Room
-from closeknit.scheduling.victims.victim import going, leaving
+from closeknit.scheduling.victims.victim import going, gone, leaving
 
 # Searches of one decision look at so many nodes in all, and at least one is for the first job that could have victims.
 # One more is in turn, so that no job without luck keeps those behind it from theirs.
@@ -94,6 +94,7 @@ class Preemptions:
         """The last that was asked for."""
         self.recalled: set[JobKey] = set()
         """Jobs that end on this walk because the spare nodes that were lent to them are needed."""
+        self._taken_back: list[TrainingJob] = []
 
     @cached_property
     def are_spares(self) -> bool:
@@ -121,8 +122,8 @@ class Preemptions:
         return min((each.priority for each in self.holders), default=None) if self.holders is not None else None
 
     def holders_of(self, cluster: Cluster) -> Holders | None:
-        """Those on whom it rests that nobody could make room in this cluster. Behind a verdict of this walk that is looked
-        for again: what that gives, or has others leave, may never be stored."""
+        """On whom it rests that nobody could make room in this cluster. Behind a verdict of this walk that is looked for
+        again: what that gives, or has others leave, may never be stored."""
         return self.holders if cluster is self._cluster else UNSEARCHED
 
     def lenders(self, priority: int) -> Lenders:
@@ -196,6 +197,18 @@ class Preemptions:
         """This one has to leave the spare nodes of a job that comes before it in the queue."""
         self.recalled.add(awaited.job)
         self.by_victim.setdefault(awaited.job, (by, awaited))
+
+    def take_back(self, owner: TrainingJob) -> None:
+        """The owner of spare nodes, with those that it gets once they are free."""
+        self._taken_back.append(owner)
+
+    def behind_owners(self, cluster: Cluster) -> Cluster:
+        """The cluster once all are gone that end on this walk for the owners of spare nodes, and these have them."""
+        for key in sorted(self.recalled):
+            cluster = cluster.after(tuple(gone(cluster, cluster.jobs[key])))
+        for owner in self._taken_back:
+            cluster = cluster.with_job(owner)
+        return cluster
 
     def settled(self, cluster: Cluster) -> Cluster:
         """The cluster once all are gone that go anyway: Pods of ended attempts, and jobs that make room."""

@@ -16,7 +16,7 @@ from closeknit.cluster.node.node import Holder, HolderKind
 from closeknit.placement.candidates.node_filter import is_kept
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
-from closeknit.scheduling.victims.cheapest_victims import EXACT, Cheapest, without_needless
+from closeknit.scheduling.victims.cheapest_victims import EXACT, Cheapest, first_that_do, without_needless
 from closeknit.scheduling.victims.victim import Victim
 
 MOST_DOMAINS = 4  # that are tried, of many; two of equal cost are as good
@@ -236,21 +236,10 @@ def _by_nodes(cluster: Cluster, asked: Request, order: _Steps) -> _Steps:
 def _until_it_fits(ground: Ground, counts: _Counts, steps: _Steps) -> tuple[Victim, ...] | None:
     """The victims of the fewest steps after which the gang fits, by doubling and then halving; None for none."""
 
-    def those(count: int) -> tuple[Victim, ...]:
-        return tuple(victim for step in steps[:count] for victim in step)
+    def fits(some: Sequence[Victim]) -> bool:
+        return counts.may_do(some) and ground.fits(some)
 
-    def fits(count: int) -> bool:
-        return counts.may_do(those(count)) and ground.fits(those(count))
-
-    short, beyond = 0, 1
-    while not fits(beyond):
-        if beyond >= len(steps):
-            return None
-        short, beyond = beyond, min(2 * beyond, len(steps))
-    while beyond - short > 1:
-        middle = (short + beyond) // 2
-        short, beyond = (short, middle) if fits(middle) else (middle, beyond)
-    return those(beyond)
+    return first_that_do(steps, fits)
 
 
 def _spared(ground: Ground, counts: _Counts, found: tuple[Victim, ...]) -> tuple[Victim, ...]:
