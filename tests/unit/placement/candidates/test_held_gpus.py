@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -39,15 +40,16 @@ def some_node(rng: random.Random) -> Manifest:
 
 
 def some_topology(rng: random.Random) -> Manifest:
-    ill = {"gpus": [{"index": 3, "healthy": False, "reasons": ["XID79"]}]} if rng.random() < 0.3 else {}
-    return node_topology(rng.choice(NODES), **ill)
+    made = node_topology(rng.choice(NODES))
+    ill = {"gpus": [{"index": 3, "healthy": False, "reasons": ["XID79"]}]}
+    return {**made, "status": ill} if rng.random() < 0.3 else made
 
 
 def some_job(rng: random.Random) -> Manifest:
     first = rng.randrange(6)
     shares = [(name, range(first, first + rng.randrange(1, 3))) for name in NODES if rng.random() < 0.3]
-    held = {"placement": booked(*shares), "attempt": 1} if shares else {}
-    return training_job(f"job-{rng.randrange(6)}", **held)
+    name = f"job-{rng.randrange(6)}"
+    return training_job(name, placement=booked(*shares), attempt=1) if shares else training_job(name)
 
 
 def some_pod(rng: random.Random) -> Manifest:
@@ -62,7 +64,7 @@ MAKERS: list[Callable[[random.Random], Manifest]] = [some_node, some_topology, s
 
 def versions(seed: int) -> Iterator[Cluster]:
     """A cluster in which one object comes, changes or goes at a time."""
-    rng = random.Random(seed)
+    rng = random.Random(seed)  # noqa: S311 - to be repeated
     cluster = Cluster.empty()
     start = [cluster_topology("rack"), *(made for name in NODES for made in (node(name), node_topology(name)))]
     for step in range(len(start) + STEPS):
@@ -83,7 +85,7 @@ def holders(cluster: Cluster, request: Request, tables: Tables) -> dict[Holder, 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_counted_from_version_to_version_is_what_is_counted_at_once(seed: int) -> None:
-    kept, rng = Tables(), random.Random(seed)
+    kept, rng = Tables(), random.Random(seed)  # noqa: S311 - to be repeated
     seen: set[int] = set()
     for cluster in versions(seed):
         for request in kinds():
@@ -114,11 +116,10 @@ def test_only_nodes_that_have_changed_are_counted_again(monkeypatch: pytest.Monk
 
 
 def test_it_remembers_no_holder_that_is_gone() -> None:
-    held = HeldGpus()
-    clusters = [*versions(1)]
-    tables = Tables()
-    for cluster in clusters:
+    held, tables = HeldGpus(), Tables()
+    for cluster in versions(1):
         ground = tables.ground(cluster, wanted(gpus=8))
-        found = held.on(cluster.nodes, lambda ground=ground: ((group, names) for group, _, names in ground.members()))
+        named = [(group, names) for group, _, names in ground.members()]
+        found = held.on(cluster.nodes, partial(iter, named))
         assert all(gpus > 0 for gpus in found.values())
         assert held.holders == len(found)

@@ -257,10 +257,10 @@ def test_words_cost_little_where_the_holders_of_gpus_are_counted() -> None:
 def test_words_are_paid_from_the_half_that_the_question_came_from() -> None:
     rations = QuestionBudget({}, are_bounded=True)
     asked: list[str] = []
-    for place in places("a", 12):
-        if rations.take(place, 1):
-            asked.append(place[-1])
-            rations.spend(place, 19)
+    for at in places("a", 12):
+        if rations.take(at, 1):
+            asked.append(at[-1])
+            rations.spend(at, 19)
     assert asked == [f"job-{number:05d}" for number in range(8)]  # four of each half, 20 steps each
 
 

@@ -15,9 +15,9 @@ from closeknit.scheduling.queue.entries import QueuePlace
 # second for a namespace and decision in all, and more shapes than honest queues have.
 HEAD_STEPS = 64
 TURN_STEPS = 64
-# What was never asked before is refused in words. They walk the nodes where the holders of their GPUs were never counted
-# for requests of this kind: 22 ms on 5,000 of them measured. Where they were, only nodes that have changed are counted
-# again: 1 ms.
+# What was never asked before is refused in words. They walk the nodes where the holders of their GPUs were never
+# counted for requests of this kind: 22 ms on 5,000 of them measured. Where they were, only nodes that have changed are
+# counted again: 1 ms.
 NODES_PER_STEP = 256
 COUNTED_PER_STEP = 4096
 # Who selects nodes is asked on a tree of its own, made of all nodes whenever one has changed; requirements count
