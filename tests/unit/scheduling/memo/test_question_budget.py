@@ -270,6 +270,20 @@ def test_words_of_jobs_that_need_different_amounts_of_cpu_count_holders_once(
     assert counted == [2, 0, 0, 0, 0]
 
 
+def test_who_got_a_question_gets_the_next_ones_too() -> None:
+    """Its first one may take all of a half, at every decision: on 10,000 nodes of which it selects some."""
+    came_to: dict[str, QueuePlace] = {}
+    answered: list[str] = []
+    for _ in range(4):
+        rations = QuestionBudget(came_to, are_bounded=True)
+        for each in places("a", 3):
+            if rations.take(each, RATION):
+                assert rations.take(each, 2)
+                answered.append(each[-1][-1])
+        came_to = rations.came_to
+    assert answered == ["0", "1", "0", "2", "0", "1", "0", "2"]
+
+
 def test_words_are_paid_from_the_half_that_the_question_came_from() -> None:
     rations = QuestionBudget({}, are_bounded=True)
     asked: list[str] = []

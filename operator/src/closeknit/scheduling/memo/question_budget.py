@@ -36,6 +36,8 @@ class QuestionBudget:
         self._head: dict[str, int] = {}
         self._turn: dict[str, int] = {}
         self._came_to: dict[str, QueuePlace] = {}
+        self._asked: dict[str, QueuePlace] = {}
+        """The last job of each namespace with a question."""
         self._has_more: set[str] = set()
 
     @property
@@ -45,20 +47,24 @@ class QuestionBudget:
 
     def take(self, place: QueuePlace, steps: int) -> bool:
         """Whether the job of this place, behind all earlier questions, gets a question now; it costs so many steps. The
-        first of a half always does."""
+        first of a half always does, and so does who got one on this walk: its first answer is of no use without."""
         if not self._are_bounded:
             return True
         namespace = place[-2]
+        if self._asked.get(namespace) == place:
+            self.spend(place, steps)
+            return True
         head = self._head.get(namespace, 0)
         if head < HEAD_STEPS:
             self._head[namespace] = head + steps
+            self._asked[namespace] = place
             return True
         began_after = self._began_after.get(namespace)
         if began_after is None or place > began_after:
             turn = self._turn.get(namespace, 0)
             if turn < TURN_STEPS:
                 self._turn[namespace] = turn + steps
-                self._came_to[namespace] = place
+                self._came_to[namespace] = self._asked[namespace] = place
                 return True
             self._has_more.add(namespace)
         self.is_short = True
