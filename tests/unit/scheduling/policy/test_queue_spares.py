@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import SPARE_FOR_LABEL
+from closeknit.api.names import IMEX_CHANNELS, SPARE_FOR_LABEL
 from closeknit.api.trainingjob_status import State
 from closeknit.cluster.objects.silence import Quiet
 from closeknit.lifecycle.overview.summary import summary
@@ -13,10 +13,11 @@ from closeknit.lifecycle.topology_status import levels_of
 from closeknit.placement.fragmentation import fragmentation
 from closeknit.placement.gang.cache import Tables
 from scenarios.fleets import Followed
-from scenarios.manifests import priority_class, training_job
+from scenarios.manifests import device_class, priority_class, training_job
 from scenarios.restarting_gangs import running
 from scenarios.stories import end_trainer
 from scenarios.story import Story, dra_node, plugin_node
+from unit.scheduling.test_incremental import dra_nodes
 
 KINDS = pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["plugin", "DRA"])
 HIGH: dict[str, Any] = {"priorityClassName": "high"}
@@ -255,6 +256,21 @@ def test_nobody_ends_for_a_gang_of_one_node_that_fits_on_a_free_one(kind: Any) -
     die(story, "gpu-1")
     finish(story)
     assert (nodes(story, "owner"), nodes(story, "low")) == (["gpu-2"], ["gpu-3"])
+    assert not story.status("low").attempts
+
+
+def test_nobody_ends_for_a_gang_that_fits_on_free_nodes_of_its_nvlink_domain() -> None:
+    trays = dra_nodes("t-1", "t-2", "t-3", "t-4", gpus=4, **{"nvidia.com/gpu.clique": "c0ffee.1"})
+    story = Story(*trays, device_class(IMEX_CHANNELS), priority_class("high", 100))
+    label(story, "t-4")
+    submit(story, "owner", 8, parallelism={"tensor": 8}, topology={"nvlink": "Required"}, **RESEARCH)
+    submit(story, "filler", 4)
+    submit(story, "low", 4)
+    assert (nodes(story, "owner"), nodes(story, "low")) == (["t-1", "t-2"], ["t-4"])
+    end(story, "filler")
+    die(story, "t-2")
+    finish(story)
+    assert (nodes(story, "owner"), nodes(story, "low")) == (["t-1", "t-3"], ["t-4"])
     assert not story.status("low").attempts
 
 

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from scenarios.story import plugin_node
 from unit.scheduling.preemption.test_kept_verdicts import Crowded
+from unit.scheduling.test_incremental import Life
 
 STEPS = 40
 SHORT = (1, 4)  # of the first ones those in which jobs do all that they can do
@@ -82,3 +84,26 @@ def test_memory_alters_no_verdict_where_jobs_change_their_size(seeds: Sequence[i
         seen |= life.seen
         print(seed, sorted(life.seen))
     assert seen >= {"Grow", "Shrink", "Book", "Keep", "Wait"}
+
+
+def test_a_node_that_is_free_is_for_an_elastic_job_though_one_before_it_asks_for_as_much() -> None:
+    """What that is told is told to both, but the other goes on with fewer GPUs."""
+    life = Life(0, *(each for number in (1, 2, 3) for each in plugin_node(f"gpu-{number}")))
+    for number in (1, 2, 3):
+        life.submit(f"filler-{number}", {"gpus": 8, "priorityClassName": "high", "expectedDuration": "1h"})
+    life.decide()
+    life.story.run_all()
+    whole = {"gpus": 24, "topology": {"gpusPerNode": 8}}
+    life.submit("first", {**whole, "priorityClassName": "high"})
+    life.submit("elastic", {**whole, "elastic": {"minGPUs": 8}, "expectedDuration": "10m"})
+    for _ in range(3):
+        life.decide()
+    life.story.pass_time(700)
+    for _ in range(3):
+        life.decide()
+    life.story.change_pod("filler-3-a1-worker-00000", phase="Succeeded")
+    for _ in range(3):
+        life.decide()
+    placement = life.story.status("elastic").placement
+    assert placement is not None
+    assert placement.gpus == 8

@@ -108,12 +108,20 @@ class Standing:
             )
             if not is_same or (awaited and key in awaited):
                 return self._case(known)
-            # What others of its shape are told says nothing of spare nodes that are lent to it, and not to them.
+            # What others of its shape are told says nothing of spare nodes that are lent to it, and not to them, nor of
+            # fewer GPUs.
             is_open = (
                 shape is not None
-                and may_lend
                 and isinstance(known.verdict, Wait)
-                and may_borrow(Borrower(key, shape, known.job.spec), -known.place[0], room.freed, reserving.current)
+                and (
+                    (known.job.spec.elastic is not None and room.scene is not self._last.scene)
+                    or (
+                        may_lend
+                        and may_borrow(
+                            Borrower(key, shape, known.job.spec), -known.place[0], room.freed, reserving.current
+                        )
+                    )
+                )
             )
             is_answered = (known.is_settled and not is_open) and (
                 shape is None

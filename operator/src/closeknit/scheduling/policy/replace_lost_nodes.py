@@ -1,12 +1,13 @@
 """Other nodes for a job that has lost some of its own: the rest of them stays booked to it.
 
 The rule, in one place. If all lost nodes can be replaced, they are, and the gang starts; else if its spare nodes would
-do, or those of its queue, and are lent, those jobs end that have them, unless it has lost all and fits anywhere; else if
-the whole gang fits anywhere, its own nodes counted as free, it goes there, for a gang that waits trains nothing; else
-an elastic job goes on with the largest size that fits; else it takes what it can get now, holds that with the rest, and
-waits. HELD_FOR after the end it gives everything back, and waits as any other job. What it gives back it marks as lost
-first: others get it once that is stored, as whatever is freed. What it needs where it goes it never gives back. Spare
-nodes of its queue it takes for as long as it holds something: before ordinary ones, and after its own.
+do, or those of its queue, and are lent, those jobs end that have them, unless it has lost all and fits anywhere, or is
+placed as a whole and fits where it is; else if the whole gang fits anywhere, its own nodes counted as free, it goes
+there, for a gang that waits trains nothing; else an elastic job goes on with the largest size that fits; else it takes
+what it can get now, holds that with the rest, and waits. HELD_FOR after the end it gives everything back, and waits as
+any other job. What it gives back it marks as lost first: others get it once that is stored, as whatever is freed. What
+it needs where it goes it never gives back. Spare nodes of its queue it takes for as long as it holds something: before
+ordinary ones, and after its own.
 
 A gang whose nodes NVLink may join is placed as a whole: in the NVLink domain where its other nodes are, if it fits
 there.
@@ -153,8 +154,9 @@ def _called_back(
     own = own.with_job(_unbooked(owner)) if is_whole else unspared(owner, own.with_job(owner))
     kept = (share.node for share in (*held.spares, *held.shares) if not share.lost)
     only = with_labelled(only_on(asked, of_queue.union(kept)), room.cluster)
-    is_all_lost = all(share.lost for share in held.shares)  # no node is nearer then, and nobody goes for one
-    if is_whole and walk.questions.can_place(asked if is_all_lost else only, own.without(away.devices)):
+    near = asked if all(share.lost for share in taken) else _in_their_domain(asked, taken, own)
+    tried = [each for each in (only, near) if is_whole and each is not None]
+    if any(walk.questions.can_place(each, own.without(away.devices)) for each in tried):
         return None  # it goes there at once
     free = walk.preemptions.settled(own)
     free = free.after(tuple(going_with_their_jobs(free, walk.now)))  # who borrowed may have been deleted

@@ -66,8 +66,9 @@ def _with_fewer(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome
     there = alone(case, room.cluster, walk)
     found = _largest(case, asked, there, sizes, walk)
     if found is None:
-        if outcome.shape.request != asked or outcome.verdict.refusal.cause is not WaitCause.NO_FIT:
-            outcome.is_settled = False  # it rests on more than the refusal of its shape
+        is_of_shape = outcome.shape.request == asked and outcome.verdict.refusal.cause is WaitCause.NO_FIT
+        if not is_of_shape or room.cluster is not walk.cluster:
+            outcome.is_settled = False  # it rests on more than the refusal of its shape, or on what may not be stored
         return outcome
     walk.reserving.withdraw(case.key)
     if (cannot := cannot_be_made(case, found, outcome.shape, outcome.until, room)) is not None:

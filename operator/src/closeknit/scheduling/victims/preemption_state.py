@@ -122,7 +122,7 @@ class Preemptions:
         return min((each.priority for each in self.holders), default=None) if self.holders is not None else None
 
     def holders_of(self, cluster: Cluster) -> Holders | None:
-        """On whom it rests that nobody could make room in this cluster. Behind a verdict of this walk that is looked for
+        """On whom it rests that nobody could make room in this cluster. Behind a verdict of this walk it is looked for
         again: what that gives, or has others leave, may never be stored."""
         return self.holders if cluster is self._cluster else UNSEARCHED
 
