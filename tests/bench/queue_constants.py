@@ -6,16 +6,19 @@ The real queue takes an hour for the lists of `make bench-queue`. This is a mode
 of one: EASY of queue_peers.py with closeknit's order, a reservation that stays with its job, and the moment that it is
 told. Each figure is the mean over three thirds of a list, every third job from the first, the second and the third on;
 in brackets is the worst of the three. A row is one constant off: "times" what a job declares it stands back, "days" it
-does at most, "GPUs" to which power its declaration is weighted, "allowed" how many
-eighths of what it declares a running job may take longer.
+does at most, "GPUs" to which power its declaration is weighted, "allowed" how many eighths of what it declares a
+running job may take longer. The others are orders that closeknit does not have: what a job stands back at most grows
+with its hosts, room is kept for nobody who has not waited so long, and who is not reserved is asked by the length of
+its run, or by that times its GPUs.
 """
 
 import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from functools import cache
-from math import ceil
+from math import ceil, inf
 
 from bench.chart import table
 from bench.clos import Host, Taken
@@ -28,7 +31,16 @@ from closeknit.simulation.replay import replay
 
 THIRDS = 3
 DAY_S = 86_400.0
+HOUR_S = 3_600.0
 PLACE = RULES["kueue preferred"]
+
+
+class Passes(Enum):
+    """The order of those who wait behind the reserved job."""
+
+    BY_PLACE = auto()
+    BY_TIME = auto()
+    BY_GPU_TIME = auto()
 
 
 @dataclass(frozen=True)
@@ -39,11 +51,22 @@ class Constants:
     days: float = 4
     power: float = 0
     allowed: int = 4
+    hosts_power: float = 0
+    """To which power of its hosts a job stands back more at most."""
+    patience_h: float = 0
+    """How long a job waits before room is kept for it."""
+    passes: Passes = Passes.BY_PLACE
 
     def due(self, job: QueueJob) -> tuple[float, float]:
         """Where a job stands."""
         back_s = self.times * max(SHORT_S, job.declared_s) * job.gpus**self.power
-        return job.at_s + min(back_s, self.days * DAY_S), job.number
+        return job.at_s + min(back_s, self.days * DAY_S * job.hosts**self.hosts_power), job.number
+
+    def turn(self, job: QueueJob) -> tuple[float, float]:
+        """When a job is asked that no room is kept for."""
+        if self.passes is Passes.BY_PLACE:
+            return self.due(job)
+        return job.declared_s * (job.gpus if self.passes is Passes.BY_GPU_TIME else 1), job.number
 
 
 OURS = Constants()
@@ -53,6 +76,12 @@ ROWS = {
     **{f"{days} days": replace(OURS, days=days) for days in (1, 2, 8)},
     **{f"GPUs^{power}": replace(OURS, power=power) for power in (0.25, 0.5, 1)},
     **{f"allowed {steps}/8": replace(OURS, allowed=steps) for steps in (0, 2, 3, 6)},
+    **{f"days by hosts^{power}": replace(OURS, hosts_power=power) for power in (0.25, 0.5)},
+    **{f"reserved after {hours} h": replace(OURS, patience_h=hours) for hours in (24, 96)},
+    "never reserved": replace(OURS, patience_h=inf),
+    "short ones pass first": replace(OURS, passes=Passes.BY_TIME),
+    "short ones pass first, 3 days": replace(OURS, passes=Passes.BY_TIME, days=3),
+    "small ones pass first": replace(OURS, passes=Passes.BY_GPU_TIME),
 }
 
 
@@ -88,20 +117,30 @@ class Model:
         kept_for, is_late = None, False
         self._wake_s = None
         self._waiting.sort(key=lambda job: (job is not self._kept_for, *self._constants.due(job)))
-        for job in self._waiting:
-            taken = self._peer.take(asked_of(job), now_s, 0) if any(self._peer.free) else None
-            if taken is not None and kept is not None and (is_late or now_s + job.declared_s > kept.at_s):
-                taken = kept.beside(self._peer, PLACE, job, taken)
-            if taken is not None:
-                self._begin(job, taken, now_s)
+        waited_s = self._constants.patience_h * HOUR_S
+        for job in [job for job in self._waiting if now_s - job.at_s >= waited_s]:
+            if self._starts(job, None, now_s):
                 found[job] = None
-            elif kept is None:
-                kept_for, (kept, is_late) = job, self._kept(job, now_s)
-            elif not any(self._peer.free):
+                continue
+            kept_for, (kept, is_late) = job, self._kept(job, now_s)
+            break
+        others = [job for job in self._waiting if job not in found and job is not kept_for]
+        for job in sorted(others, key=self._constants.turn):
+            if not any(self._peer.free):
                 break
+            if self._starts(job, kept, now_s, is_late=is_late):
+                found[job] = None
         self._kept_for = kept_for
         self._waiting = [job for job in self._waiting if job not in found]
         return list(found)
+
+    def _starts(self, job: QueueJob, kept: Kept | None, now_s: float, *, is_late: bool = False) -> bool:
+        taken = self._peer.take(asked_of(job), now_s, 0) if any(self._peer.free) else None
+        if taken is not None and kept is not None and (is_late or now_s + job.declared_s > kept.at_s):
+            taken = kept.beside(self._peer, PLACE, job, taken)
+        if taken is not None:
+            self._begin(job, taken, now_s)
+        return taken is not None
 
     def stopped(self) -> Sequence[QueueJob]:
         """Nobody stops who runs."""
@@ -190,6 +229,8 @@ def row(constants: Constants) -> tuple[str, ...]:
         mean, p95, wait = map(statistics.fmean, zip(*ratios, strict=True))
         worst = max(longest for _, _, longest in ratios)
         cells.append(f"{mean:.3f}, {p95:.3f}, {wait:.2f} ({worst:.2f})")
+    if not told:
+        return (*cells, "", "")
     errors = sorted(abs(said - was) / max(was, SHORT_S) for said, was in told)
     late = max(was / max(said, SHORT_S) for said, was in told)
     return (*cells, f"{errors[len(errors) // 2]:.3f}", f"{late:.1f}")

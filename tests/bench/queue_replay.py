@@ -226,7 +226,8 @@ def report(lists: dict[str, Row], part: int) -> None:
         "two days. Jobs declare their run time with an error of up to a fifth, and a gang runs longer on hosts that "
         "are farther apart. To the best of FIFO, strict FIFO, best-effort FIFO, EASY, QSSF and LAS, each figure to its "
         "own best; the longest wait to FIFO's; allocated to the same queue that knows no switch. SRPT stops jobs for "
-        "nothing and knows the future; QSSF told has our declarations in place of its guesses.\n\n"
+        "nothing and knows the future; QSSF told has our declarations in place of its guesses. "
+        "[What is missed, and why](queueing.md#what-is-missed).\n\n"
         f"{table(header, ratios)}\n\nIn hours:"
     )
     columns = ("list", "order", "mean completion", "p95", "longest wait", "allocated")

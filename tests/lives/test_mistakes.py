@@ -9,7 +9,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.holders import holding
 from closeknit.controller.watched_cluster import WatchedCluster
 from closeknit.lifecycle import running_gang
-from closeknit.lifecycle.health import ending, in_place
+from closeknit.lifecycle.health import attempt_end, in_place
 from closeknit.lifecycle.restart.restart_decision import Fails, StartsAgain
 from lives.life import live
 
@@ -43,12 +43,12 @@ def nobody_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def limits_are_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gang starts again however often it has failed."""
-    monkeypatch.setattr(ending, "judge", lambda *_: StartsAgain(charged=True, words=""))
+    monkeypatch.setattr(attempt_end, "judge", lambda *_: StartsAgain(charged=True, words=""))
 
 
 def every_failure_ends_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever its restart policy says."""
-    monkeypatch.setattr(ending, "judge", lambda *_: Fails(EndReason.POD_FAILED, ""))
+    monkeypatch.setattr(attempt_end, "judge", lambda *_: Fails(EndReason.POD_FAILED, ""))
 
 
 def nobody_counts_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,7 +163,7 @@ def test_every_reason_to_wait_has_a_scenario() -> None:
         PendingReason.MOVE_PENDING,  # of two jobs: tests/unit/scheduling/defragment
         PendingReason.PREEMPTION_PENDING,  # of two jobs: tests/unit/scheduling/preemption
         PendingReason.WAITING_FOR_KUEUE,  # of another's queue: tests/unit/lifecycle/kueue
-        PendingReason.NODES_LOST,  # of a gang that ran: tests/unit/lifecycle/lost_nodes/test_swap.py
+        PendingReason.NODES_LOST,  # of a gang that ran: tests/unit/lifecycle/failures/test_swap.py
     }
     assert (refused - {None}) | told == {str(reason) for reason in PendingReason if reason not in of_ours}
     assert not refused & told

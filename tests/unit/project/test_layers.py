@@ -66,7 +66,7 @@ BROKEN = [
     ("closeknit.placement.unplaced", None, "Inside placement"),
     ("closeknit.launch.frameworks.jax", "closeknit.launch.manifests.pod_manifest", "Inside launch"),
     ("closeknit.launch.unplaced", None, "Inside launch"),
-    ("closeknit.lifecycle.attempt.attempt", "closeknit.lifecycle.health.ending", "Inside lifecycle"),
+    ("closeknit.lifecycle.attempt.attempt", "closeknit.lifecycle.health.attempt_end", "Inside lifecycle"),
     ("closeknit.lifecycle.unplaced", None, "Inside lifecycle"),
     ("closeknit.scheduling.memo.questions", "closeknit.scheduling.policy.gates", "Inside scheduling"),
     ("closeknit.scheduling.unplaced", None, "Inside scheduling"),

@@ -68,5 +68,5 @@ def test_frag_tells_what_is_asked_of_it() -> None:
 
 @pytest.mark.parametrize("declared", [False, True])
 def test_queue_depth_frees_what_somebody_gets(*, declared: bool) -> None:
-    keys = {"idle_event_ms", "freeing_event_ms", "decision_p99_ms"}
+    keys = {"idle_event_ms", "freeing_event_ms", "decision_p99_ms", "decision_max_ms"}
     assert queue_depth.events_ms(250, declared=declared).keys() == keys

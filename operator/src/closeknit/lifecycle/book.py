@@ -37,7 +37,7 @@ from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.blocking_pods import leftovers
 from closeknit.lifecycle.attempt.launched_gang import Lost, gang
 from closeknit.lifecycle.attempt.subject import Subject
-from closeknit.lifecycle.lost_nodes.staying_pods import cannot_stay, farewells, replacing, told_otherwise
+from closeknit.lifecycle.failures.staying_pods import cannot_stay, farewells, replacing, told_otherwise
 from closeknit.lifecycle.restart.lemons import lemons_of
 from closeknit.lifecycle.status.conditions import moment, stated
 from closeknit.lifecycle.status.degraded import degradation, harmed

@@ -6,8 +6,7 @@ from math import inf
 
 from closeknit.api.names import TRAINING_JOB, service_name
 from closeknit.api.objects import TrainingJob
-from closeknit.api.reasons import EndReason, EventAction, EventReason, PendingReason
-from closeknit.api.trainingjob_status import TrainingJobStatus
+from closeknit.api.reasons import ConditionType, EndReason, EventAction, EventReason, PendingReason
 from closeknit.cluster.booking.booking import Booking, BookingShare, booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.attempt import Attempt
@@ -18,12 +17,12 @@ from closeknit.lifecycle.attempt.subject import Subject, deletions, empty, secon
 from closeknit.lifecycle.awaited_room import await_room
 from closeknit.lifecycle.book import book
 from closeknit.lifecycle.ended_by_verdict import evict, evict_by_kueue, grow, move, shrink
-from closeknit.lifecycle.health.ending import abandoned, over, succeeded
-from closeknit.lifecycle.lost_nodes.staying_pods import cannot_stay, farewells
+from closeknit.lifecycle.failures.staying_pods import cannot_stay, farewells
+from closeknit.lifecycle.health.attempt_end import abandoned, over, succeeded
 from closeknit.lifecycle.reserved_words import estimated_start, expectation
 from closeknit.lifecycle.running_gang import tend
 from closeknit.lifecycle.status.capacity_words import capacity_words
-from closeknit.lifecycle.status.conditions import stated, timestamp
+from closeknit.lifecycle.status.conditions import found, stated, timestamp
 from closeknit.lifecycle.status.deadlines import deadline, expiry
 from closeknit.lifecycle.status.degraded import FIXED
 from closeknit.lifecycle.status.pauses import is_between
@@ -214,7 +213,7 @@ def _refuse(
     is_told_lately = told_at is not None and is_between(told_at, now, told_at + TOLD_AGAIN)
     has_end = patient_until is None or stored.patient_until is not None
     if telling is Telling.AGAIN and told_at is not None and is_told_lately and has_end:
-        if not _is_told(stored, refusal, reservation):
+        if not _is_told(subject, refusal, reservation):
             wake_after_s = min(seconds_until(told_at + TOLD_AGAIN, now), wake_after_s or inf)
         return subject.plan(actions=_undone(subject), wake_after_s=wake_after_s)
     notice = None
@@ -255,8 +254,12 @@ def _with_what_an_edit_takes(job: TrainingJob, refusal: Refusal) -> Refusal:
     return replace(refusal, message=f"{refusal.message}; {FIXED}")
 
 
-def _is_told(stored: TrainingJobStatus, refusal: Refusal, reservation: Reservation | None) -> bool:
-    told = stored.pending
+def _is_told(subject: Subject, refusal: Refusal, reservation: Reservation | None) -> bool:
+    stored = subject.job.status
+    told, admitted = stored.pending, found(stored.conditions, ConditionType.ADMITTED)
+    unknown = stated(unknown_preference(subject.job.spec, subject.cluster) or "")
+    if admitted is None or admitted.message != unknown:
+        return False
     if told is None or told.reason != refusal.reason or told.message != stated(refusal.message):
         return False
     if told.estimated_start != (None if reservation is None else estimated_start(reservation)):

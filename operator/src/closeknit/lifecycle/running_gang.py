@@ -24,8 +24,10 @@ from closeknit.lifecycle.attempt.shared_claims import shared_claims
 from closeknit.lifecycle.attempt.subject import seconds_until
 from closeknit.lifecycle.attempt.verification import is_mismatched, verified
 from closeknit.lifecycle.book import environment_status, may_be_counted, placed
+from closeknit.lifecycle.failures import device_health
+from closeknit.lifecycle.failures.dead_nodes import dead_nodes
+from closeknit.lifecycle.failures.staying_pods import farewells, is_missed, told_otherwise
 from closeknit.lifecycle.health import (
-    device_health,
     hung_gang,
     in_place,
     not_ready,
@@ -33,7 +35,7 @@ from closeknit.lifecycle.health import (
     preflight_result,
     unscheduled,
 )
-from closeknit.lifecycle.health.ending import (
+from closeknit.lifecycle.health.attempt_end import (
     abandoned,
     blameless,
     child_deleted,
@@ -49,8 +51,6 @@ from closeknit.lifecycle.health.ending import (
 from closeknit.lifecycle.health.misplaced import misplaced
 from closeknit.lifecycle.health.slow_path import counts_from, slow_path
 from closeknit.lifecycle.health.unschedulable import unschedulable
-from closeknit.lifecycle.lost_nodes.dead_nodes import dead_nodes
-from closeknit.lifecycle.lost_nodes.staying_pods import farewells, is_missed, told_otherwise
 from closeknit.lifecycle.status.conditions import found, stated
 from closeknit.lifecycle.status.degraded import Degradation, degradation, harmed, together
 from closeknit.lifecycle.status.lost_time import Launch, launch, phases_told

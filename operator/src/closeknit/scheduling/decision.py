@@ -13,7 +13,7 @@ from closeknit.lifecycle.writes.answers import NOTHING
 from closeknit.lifecycle.writes.plan import Plan, Telling
 from closeknit.lifecycle.writes.unkept import without_unkept
 from closeknit.placement.gang.cache import Tables
-from closeknit.scheduling.memo.follow_inputs import FollowInputs, unchanged
+from closeknit.scheduling.memo.follow_inputs import FollowInputs, moved_nodes, unchanged
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.telling import ToldWords, WantedWords, allot
 from closeknit.scheduling.queue.entries import QueueEntry, Schedule
@@ -54,10 +54,11 @@ def decide(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> D
     # What a gang lacks rests on what joins the nodes, too, and that hardly ever changes.
     stands = before is None or cluster.joins_like(before)
     last_of = (memory.followed if stands else dict[QueueEntry, FollowInputs]()).get
+    moved = moved_nodes(cluster, before)
     wanted: list[WantedWords] = []
     for entry in verdicts.entries:
         last = last_of(entry)
-        if last is not None and ((are_same and last.is_quiet) or last.stands(entry, cluster, before, now)):
+        if last is not None and ((are_same and last.is_quiet) or last.stands(entry, cluster, before, now, moved)):
             known[entry] = last
             if last.wake_at is not None:
                 moments.append(last.wake_at)

@@ -241,6 +241,27 @@ def test_links_that_all_went_down_at_once_are_still_those_of_the_machine(profile
     assert remembered(now, whole) == whole
 
 
+@pytest.mark.parametrize("profile", ["ac922-4", "dgx1-v100", "hgx-h200"])
+def test_a_link_that_is_down_and_of_unknown_type_leads_where_it_led(profile: str) -> None:
+    """With the address of before and the type of now a CPU was a switch, and the mesh a machine with NVSwitches."""
+    whole = machine_of(profile)
+    errors = {"remote_bus_id": "NotSupported"}
+    dead = [replace(each, state=0, remote_type=255, remote_bus_id=None, errors=errors) for each in whole.gpus[0].links]
+    assert spec(remembered(whole, with_first(whole, links=tuple(dead)))) == spec(whole)
+
+
+def test_a_link_of_which_one_call_fails_after_another_leads_into_no_switch() -> None:
+    whole = machine_of("dgx1-v100")
+    first, *others = whole.gpus[0].links
+    last = None
+    for failed in (
+        replace(first, remote_bus_id=None, errors={"remote_bus_id": "Timeout"}),
+        LinkReading(link=0, errors={"p2p": "Unknown"}),
+    ):
+        last = remembered(last, with_first(whole, links=(failed, *others)))
+        assert not spec(last).nvlink.switched
+
+
 def silenced(link: LinkReading) -> LinkReading:
     errors = dict.fromkeys(["remote_bus_id", "remote_type", "version"], "InvalidArgument")
     return LinkReading(link=link.link, p2p=link.p2p, state=0, speed_mb_s=0, errors=errors)

@@ -11,7 +11,7 @@ from closeknit.agent.discovery.readings.carried_host import around
 from closeknit.agent.discovery.readings.readings import GpuReading, Readings
 from closeknit.agent.discovery.topology import discover
 from closeknit.api.nodetopology import Method, NodeTopologySpec
-from harness.sysfs_machines import KNOWN
+from harness.sysfs_machines import GB300_TRAY, KNOWN
 from harness.sysfs_tree import GPU, HostBridge, Machine, Port, Tree, nic, write
 
 ROCE = Port("Ethernet", gids=(("RoCE v2", "eth0"), ("RoCE v2", "eth0")))
@@ -40,6 +40,14 @@ def read(root: Path, gpus: list[str]) -> Readings:
 
 def spec(readings: Readings) -> NodeTopologySpec:
     return discover(readings, Method.NVML).spec
+
+
+@pytest.mark.parametrize("address", ["0000:03:00.0", "0009:03:00.0"])
+def test_vital_product_data_that_say_nothing_for_once_take_no_nic_from_its_gpu(address: str, tmp_path: Path) -> None:
+    tree = Tree(tmp_path, GB300_TRAY.machine)
+    before = read(tmp_path, tree.gpus)
+    (tmp_path / "sys/bus/pci/devices" / address / "vpd").write_bytes(b"")
+    assert spec(remembered(before, read(tmp_path, tree.gpus))) == spec(before)
 
 
 def unreadable(place: Path) -> None:

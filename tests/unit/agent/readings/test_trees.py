@@ -1,6 +1,6 @@
 """Whole machines, from the files of sysfs to the words that nvidia-smi topo -m prints."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from harness.sysfs_machines import (
     connectx_8,
     dma_function,
 )
-from harness.sysfs_tree import GPU, HostBridge, Machine, Tree, nic, vital_product_data
+from harness.sysfs_tree import GPU, HostBridge, Machine, Slot, Tree, vital_product_data
 
 UUID_0 = vital_product_data("c8280zmlx5_0")
 
@@ -194,6 +194,7 @@ def test_data_direct_pairs_as_rdma_topo_does_and_not_by_the_order_of_addresses(t
         pytest.param(
             "0008:03:00.0", vital_product_data("c8280zmlx5_0"), {"mlx5_0"}, id="two DMA functions are one card's"
         ),
+        pytest.param("0000:03:00.0", vital_product_data("c8280zmlx5_1"), {"mlx5_0", "mlx5_1"}, id="two cards are one"),
         pytest.param("0009:03:00.0", vital_product_data("x"), set(), id="the DMA function is another card's"),
     ],
 )
@@ -246,31 +247,31 @@ def test_a_pair_of_which_a_file_cannot_be_read_is_unknown_and_not_the_nics_own_p
 @pytest.mark.parametrize(
     ("broken", "level"),
     [
-        pytest.param({"0009:00:00.0": "EIO"}, None, id="a device that may be the DMA function"),
+        pytest.param({"0009:00:00.0": "EIO"}, "", id="a device that may be the DMA function"),
         pytest.param({"0009:00:00.0": "ENOENT"}, "PXB", id="a device that went while it was read"),
         pytest.param({"0000:06:00.0": "EIO"}, "PXB", id="a device that is known from before"),
     ],
 )
-def test_without_any_dma_function_a_card_stands_where_it_is(
-    broken: dict[str, str], level: str | None, tmp_path: Path
-) -> None:
+def test_without_any_dma_function_a_card_stands_where_it_is(broken: dict[str, str], level: str, tmp_path: Path) -> None:
     readings = readings_of(tmp_path, HGX_B300)
     assert "0000:06:00.0" in {each.address for each in readings.pci}
     errors = {f"pci/{address}": word for address, word in broken.items()}
-    nic, *_ = discover(structs.replace(readings, errors=errors), Method.NVML).spec.nics or []
-    assert (nic.gpu_levels[:1] or [None]) == [level]
+    first, *_ = discover(structs.replace(readings, errors=errors), Method.NVML).spec.nics or []
+    assert "".join(first.gpu_levels[:1]) == level
 
 
+@pytest.mark.parametrize("others", [[], [[dma_function("mlx5_9"), [GPU]]]], ids=["none", "of another card"])
 @pytest.mark.parametrize("card", [CONNECTX_8, VIRTUAL_FUNCTION])
 @pytest.mark.parametrize(("product", "levels"), [("NVIDIA GB300", []), ("NVIDIA GB200", ["NODE"])])
-def test_a_guest_that_shows_no_dma_function_of_a_gb300_tells_no_level(
-    product: str, levels: list[str], card: str, tmp_path: Path
+def test_a_card_that_shows_no_dma_function_beside_a_gb300_has_no_level(
+    product: str, levels: list[str], card: str, others: Sequence[Slot], tmp_path: Path
 ) -> None:
-    machine = Machine([HostBridge(0, [nic("mlx5_0", device=card)]), HostBridge(0, [GPU], domain=8)], GRACE)
+    own = replace(connectx_8("mlx5_0"), device=card)
+    machine = Machine([HostBridge(0, [own]), HostBridge(0, [GPU, *others], domain=8)], GRACE)
     readings = readings_of(tmp_path, Known(machine, ""))
-    named = structs.replace(readings, gpus=(structs.replace(readings.gpus[0], name=product),))
+    named = structs.replace(readings, gpus=tuple(structs.replace(gpu, name=product) for gpu in readings.gpus))
     (found,) = discover(named, Method.NVML).spec.nics or []
-    assert found.gpu_levels == levels
+    assert found.gpu_levels[:1] == levels
 
 
 def test_without_root_no_connectx_8_has_a_place_beside_data_direct(tmp_path: Path) -> None:

@@ -273,13 +273,14 @@ def test_links_that_a_product_should_have_are_missed(
     assert notes == ([f"- {said}: some may be down, which nvidia-smi nvlink -s tells"] if said else [])
 
 
-def _broken(**spec: Any) -> dict[str, Any]:
-    return {**(found := document(simulated("dgx2", Faults(), "broken"))), "spec": {**found["spec"], **spec}}
+def broken(**spec: Any) -> dict[str, Any]:
+    found: dict[str, Any] = document(simulated("dgx2", Faults(), "broken"))
+    return {**found, "spec": {**found["spec"], **spec}}
 
 
 TWO = [document(simulated(profile, Faults(), name)) for name, profile in (("a", "dgx2"), ("b", "gh200"))]
-UNREADABLE = _broken(gpus=[{"index": -1}])
-IMPOSSIBLE = _broken(nvlink={"switched": True})
+UNREADABLE = broken(gpus=[{"index": -1}])
+IMPOSSIBLE = broken(nvlink={"switched": True})
 UNREADABLE_WORDS = (
     "this version cannot read the NodeTopology broken: spec.gpus[0].index: Input should be greater than or equal to 0"
 )

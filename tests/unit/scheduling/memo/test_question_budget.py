@@ -247,20 +247,50 @@ def test_namespaces_have_rations_of_their_own() -> None:
 
 
 def test_words_on_a_large_cluster_cost_as_much_as_many_searches() -> None:
-    assert (steps_of_words(10, are_counted=False), steps_of_words(5000, are_counted=False)) == (0, 19)
+    assert (steps_of_words(10, 10), steps_of_words(5000, 5000)) == (0, 20)
 
 
 def test_words_cost_little_where_the_holders_of_gpus_are_counted() -> None:
-    assert (steps_of_words(10, are_counted=True), steps_of_words(5000, are_counted=True)) == (0, 1)
+    assert (steps_of_words(10, 0), steps_of_words(5000, 0)) == (0, 1)
+
+
+def test_words_of_jobs_that_need_different_amounts_of_cpu_count_holders_once(
+    desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They lack GPUs, of which all jobs are told the same."""
+    counted: list[int] = []
+
+    def steps(*of: int) -> int:
+        counted.append(of[1])
+        return 0
+
+    monkeypatch.setattr(module, steps_of_words.__name__, steps)
+    at = desk(*plugin_node("gpu-1"), *plugin_node("gpu-2"), *flood()[:5])
+    at.decide()
+    assert counted == [2, 0, 0, 0, 0]
+
+
+def test_who_got_a_question_gets_the_next_ones_too() -> None:
+    """Its first one may take all of a half, at every decision: on 10,000 nodes of which it selects some."""
+    came_to: dict[str, QueuePlace] = {}
+    answered: list[str] = []
+    for _ in range(4):
+        rations = QuestionBudget(came_to, are_bounded=True)
+        for each in places("a", 3):
+            if rations.take(each, RATION):
+                assert rations.take(each, 2)
+                answered.append(each[-1][-1])
+        came_to = rations.came_to
+    assert answered == ["0", "1", "0", "2", "0", "1", "0", "2"]
 
 
 def test_words_are_paid_from_the_half_that_the_question_came_from() -> None:
     rations = QuestionBudget({}, are_bounded=True)
     asked: list[str] = []
-    for place in places("a", 12):
-        if rations.take(place, 1):
-            asked.append(place[-1])
-            rations.spend(place, 19)
+    for at in places("a", 12):
+        if rations.take(at, 1):
+            asked.append(at[-1])
+            rations.spend(at, 19)
     assert asked == [f"job-{number:05d}" for number in range(8)]  # four of each half, 20 steps each
 
 

@@ -41,7 +41,7 @@ def test_patience_that_ends_while_a_job_is_not_asked_has_ended() -> None:
     late["metadata"] |= {"uid": "uid-late", "creationTimestamp": "2026-11-21T10:00:00Z"}
     machines = [each for n in range(1, 9) for each in racked(f"gpu-{n}", "b1" if n < 5 else "b2", f"r{(n + 1) // 2}")]
     holders = [held(f"gpu-{n}") for n in (2, 4, 5, 6, 7, 8)]
-    manifests = (cluster_topology("block", "rack"), *machines, *holders, *flood("team", MOST - 1), late)
+    manifests = (cluster_topology("block", "rack"), *machines, *holders, *flood("team", MOST), late)
     cluster = build([value for each in manifests if (value := from_document(each)) is not None])
     tables, now = Tables(), datetime(2026, 11, 21, 10, 9, 59, tzinfo=UTC)
     found = schedule(cluster, tables, Memory(), now)

@@ -1,5 +1,6 @@
 """A job that prefers a level waits for it as long as its patience lasts, and then takes the best there is."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -215,6 +216,23 @@ def test_a_job_that_waits_is_told_so_too_until_the_level_is_there() -> None:
     waiting.pass_time(60)
     waiting.settle()
     assert admitted(waiting) == ("True", "Accepted", "")
+
+
+@pytest.mark.parametrize("had", ["block", "row"])
+def test_a_level_that_comes_or_goes_right_after_it_was_told_is_told_a_minute_later(had: str) -> None:
+    """Nothing else of its words changes, so that nothing else wakes the operator for them."""
+    waiting = story(gpus=64, fabric={"preferred": "row"})
+    waiting.add(cluster_topology(had, "rack"))
+    waiting.settle()
+    before, told_at = admitted(waiting), waiting.now
+    waiting.add(cluster_topology("row" if had == "block" else "block", "rack"))
+    waiting.pass_time(1)
+    waiting.settle()
+    assert admitted(waiting) == before
+    assert waiting.decide().wake_at == told_at + timedelta(minutes=1)
+    waiting.pass_time(60)
+    waiting.settle()
+    assert admitted(waiting)[1] == ("Accepted" if had == "block" else "PreferredLevelUnknown")
 
 
 def lose(placed: Story, thief: str) -> None:

@@ -7,7 +7,7 @@ from closeknit.agent.discovery.machine.capture import CAPTURE_VENDORS
 from closeknit.agent.discovery.readings.pci import DMA_FUNCTION, MELLANOX_VENDOR, NVIDIA_VENDOR
 from closeknit.agent.discovery.readings.readings import PciReading
 from closeknit.agent.sysfs.folder import MAX_ERRORS, Folder, root_folder
-from closeknit.agent.sysfs.vital_product_data import MAX_VITAL_BYTES, card_uuid
+from closeknit.agent.sysfs.vital_product_data import card_uuid, vital_product_data
 
 DEVICES = "sys/bus/pci/devices"
 NETWORK_CLASS = "0x02"
@@ -42,7 +42,7 @@ def _device(address: str, entry: Folder) -> PciReading | None:
     is_dma = vendor == MELLANOX_VENDOR and device == DMA_FUNCTION
     if not (is_listed or is_dma):
         return None
-    vital = entry.content("vpd", "card_uuid", MAX_VITAL_BYTES) if is_dma else None
+    vital = vital_product_data(entry, "card_uuid") if is_dma else None
     return PciReading(
         address=address,
         path=entry.inside,

@@ -6,7 +6,7 @@ from pathlib import Path
 from closeknit.agent.discovery.readings.readings import RdmaPortReading, RdmaReading
 from closeknit.agent.sysfs.folder import MAX_ERRORS, Folder, root_folder
 from closeknit.agent.sysfs.pci_files import ADDRESS
-from closeknit.agent.sysfs.vital_product_data import MAX_VITAL_BYTES, card_uuid
+from closeknit.agent.sysfs.vital_product_data import card_uuid, vital_product_data
 
 DEVICES = "sys/class/infiniband"
 MAX_DEVICES = 1024  # a host that gives out virtual functions has some hundred
@@ -42,7 +42,7 @@ def _device(name: str, entry: Folder) -> RdmaReading:
     physical = function.target("physfn") if function is not None else None
     physical = physical if physical is not None and ADDRESS.fullmatch(physical) else None
     netdevs = function.names("net") if function is not None else []
-    vital = function.content("vpd", "is_switch_management", MAX_VITAL_BYTES) if function is not None else None
+    vital = vital_product_data(function, "is_switch_management") if function is not None else None
     ports = {}
     for netdev in netdevs[:MAX_PORTS]:
         port = function.number(f"net/{netdev}/dev_port", "netdev_ports") if function is not None else None

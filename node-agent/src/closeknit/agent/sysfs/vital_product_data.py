@@ -2,11 +2,21 @@
 
 from collections.abc import Iterator
 
+from closeknit.agent.sysfs.folder import Folder
+
 MAX_VITAL_BYTES = 1 << 15  # all that there can be: their addresses have 15 bits
 LARGE, END, READ_ONLY = 0x80, (0x78, 0x79), 0x90  # tags
 # The keyword of ConnectX cards whose value all functions of one card share. The cards say so themselves: VA is
 # "MLX:...:UUID=V3:...". The program rdma_topo of rdma-core matches by it, too.
 CARD_UUID = b"V3"
+
+
+def vital_product_data(function: Folder, fact: str) -> bytes | None:
+    """Those of a function; one that has the file and says nothing has not been read."""
+    content = function.content("vpd", fact, MAX_VITAL_BYTES)
+    if content == b"":
+        function.errors[fact] = "Empty"
+    return content or None
 
 
 def card_uuid(content: bytes) -> str | None:

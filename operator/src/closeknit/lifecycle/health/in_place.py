@@ -19,20 +19,10 @@ from closeknit.cluster.pods.symptoms import NOT_STARTED, Said, Symptom, of_waiti
 from closeknit.launch.manifests.sidecar_container import NO_PYTHON, SHELL
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.subject import seconds_until
+from closeknit.lifecycle.failures.device_health import ill_devices
+from closeknit.lifecycle.failures.pod_failures import Failure, by_others, end_facts, own_end, trainers_exit_code
 from closeknit.lifecycle.health import hung_gang
-from closeknit.lifecycle.health.device_health import ill_devices
-from closeknit.lifecycle.health.ending import (
-    Failure,
-    again_on,
-    blameless,
-    by_others,
-    end,
-    end_facts,
-    judged_end,
-    over,
-    own_end,
-    trainers_exit_code,
-)
+from closeknit.lifecycle.health.attempt_end import again_on, blameless, end, judged_end, over
 from closeknit.lifecycle.restart.restart_decision import Fails
 from closeknit.lifecycle.status.blame import TABLE, Blame, end_reason
 from closeknit.lifecycle.status.conditions import timestamp

@@ -14,7 +14,7 @@ from closeknit.cluster.pods.pod import Pod
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.launched_gang import uuids
 from closeknit.lifecycle.attempt.verification import difference, few, got
-from closeknit.lifecycle.health.ending import end
+from closeknit.lifecycle.health.attempt_end import end
 from closeknit.lifecycle.status.conditions import found, moment
 from closeknit.lifecycle.writes.plan import Plan
 from closeknit.machine.graph import Machine

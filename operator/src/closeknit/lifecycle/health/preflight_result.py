@@ -15,7 +15,7 @@ from closeknit.launch.manifests.preflight_container import SHELL, left_out_since
 from closeknit.launch.template import PREFLIGHT
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.remedies import called_for
-from closeknit.lifecycle.health.ending import end, whole
+from closeknit.lifecycle.health.attempt_end import end, whole
 from closeknit.lifecycle.status.degraded import Degradation
 from closeknit.lifecycle.writes.plan import Plan
 from closeknit.machine.graph import Machine

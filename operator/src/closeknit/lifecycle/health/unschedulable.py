@@ -18,7 +18,7 @@ from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.avoided_nodes import Unfit
 from closeknit.lifecycle.attempt.own_gpus import with_own_gpus_free
 from closeknit.lifecycle.attempt.own_pods import own_claim
-from closeknit.lifecycle.health.ending import end, gpus_or_node, is_cordoned, whole
+from closeknit.lifecycle.health.attempt_end import end, gpus_or_node, is_cordoned, whole
 from closeknit.lifecycle.health.unscheduled import own_cause, since, volume_awaited, volume_words
 from closeknit.lifecycle.status.blame import IGNORED_FOR_ITS_OWN_AFTER, NOT_READY_AFTER, TABLE, Follows, end_reason
 from closeknit.lifecycle.status.pauses import later, lingers_from, over_at

@@ -117,8 +117,8 @@ class Areas:
     """The Pods' needs besides GPUs; empty where every otherwise usable node has room."""
     roomy: Callable[[Domain], Iterator[tuple[Group, OfferNumber, tuple[str, ...]]]]
     """(group, its offer, nodes of it that stand together) of those right below a domain that the job may use."""
-    held: HeldGpus
-    """Of the nodes of this and of earlier versions."""
+    held: Callable[[], HeldGpus]
+    """Of the nodes of this and of earlier versions; asked each time, for it may have been forgotten."""
     _most: dict[int, int] = field(default_factory=dict)
     _members: list[tuple[Group, OfferNumber, tuple[str, ...]]] = field(default_factory=list)
     _groups: dict[tuple[Group, OfferNumber], int] = field(default_factory=dict)
@@ -154,7 +154,7 @@ class Areas:
 
     def holders(self, nodes: Mapping[str, NodeView]) -> Mapping[Holder, int]:
         """GPUs by holder on all nodes that the job may use, which have these views, without unusable ones."""
-        return self.held.on(nodes, self._named)
+        return self.held().on(nodes, self._named)
 
     def _named(self) -> Iterator[tuple[Group, tuple[str, ...]]]:
         return ((group, names) for group, _, names in self.members())

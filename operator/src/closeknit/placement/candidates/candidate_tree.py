@@ -25,7 +25,11 @@ class CandidateTree:
     """Offers and areas for one kind of request; it remembers its last version."""
 
     def __init__(
-        self, criteria: NodeCriteria, sets_of: Callable[[MachineKind], GpuSets], offer_of: Callable[[Terms], Offer]
+        self,
+        criteria: NodeCriteria,
+        sets_of: Callable[[MachineKind], GpuSets],
+        offer_of: Callable[[Terms], Offer],
+        held: Callable[[], HeldGpus],
     ) -> None:
         """`criteria` is the common part of requests of this kind: nothing else of them is read."""
         self._request = criteria.alone
@@ -39,18 +43,13 @@ class CandidateTree:
         self._matches: dict[object, int] = {}
         self._areas: dict[int, tuple[Domain, Area | None]] = {}
         self._ground: tuple[Domain, Areas] | None = None
-        self._held = HeldGpus()
+        self._held = held
 
     @property
     def is_full(self) -> bool:
         """Whether it remembers so much that is gone that a new one is better."""
         now = len(self._ground[0].counts) if self._ground else 0
         return len(self._groups) > max(MANY_GROUPS, 2 * now)
-
-    @property
-    def holders(self) -> int:
-        """How many holders of GPUs it remembers."""
-        return self._held.holders
 
     def ground(self, domain: Domain, levels: int) -> Areas:
         """The areas of the tree below this root, with so many levels, host included."""

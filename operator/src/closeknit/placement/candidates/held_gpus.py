@@ -22,15 +22,12 @@ class HeldGpus:
     other views are counted again, for a walk over all of them takes most of the time of a refusal's words.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[int], None]) -> None:
+        """`note` is told of how many nodes a count looks at."""
+        self._note = note
         self._nodes = _NO_NODES
         self._members: Members = _nowhere
         self._found: dict[Holder, int] = {}
-
-    @property
-    def holders(self) -> int:
-        """How many it remembers."""
-        return len(self._found)
 
     def on(self, nodes: Mapping[str, NodeView], members: Members) -> Mapping[Holder, int]:
         """GPUs by holder on these members, which have these views."""
@@ -39,8 +36,10 @@ class HeldGpus:
             moved = frozenset([*changed.stored, *changed.gone])
             found: dict[Holder, int] = {}
             if 2 * len(moved) > len(nodes):
+                self._note(len(nodes))
                 _count(found, nodes, members, None, 1)
             else:
+                self._note(len(moved))
                 found |= self._found
                 _count(found, self._nodes, self._members, moved, -1)
                 _count(found, nodes, members, moved, 1)

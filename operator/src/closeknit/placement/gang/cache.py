@@ -18,6 +18,7 @@ from closeknit.placement.allreduce.rings import SET_STEPS, STEPS, Rings, rings
 from closeknit.placement.candidates.areas import Area, Areas
 from closeknit.placement.candidates.binding import Seat
 from closeknit.placement.candidates.candidate_tree import CandidateTree
+from closeknit.placement.candidates.held_gpus import HeldGpus
 from closeknit.placement.candidates.node_filter import selected
 from closeknit.placement.candidates.offer import Offer, Terms
 from closeknit.placement.gang.offer_values import OfferValues
@@ -44,6 +45,9 @@ AREAS = 1 << 19
 SELECTIONS = 64  # of labels
 # Kinds of requests by what they select, tolerate, filter and need; hardly two jobs ask for the same CPU and memory.
 GROUNDS, FEW_GROUNDS = 1024, 64
+# Views of nodes whose holders are counted, for all kinds of requests together, each of a version of its own: 1.5 KiB
+# each, 100 MiB in all. A kind that is counted again from the start costs 17 ms on 5,000 nodes.
+VIEWS, FEW_HELD = 1 << 16, 4
 ANSWERS = 4096  # on one version of a cluster
 VERSIONS = 4  # of a cluster: one decision walks through its own, and asks again on the last one
 
@@ -116,6 +120,10 @@ class Tables:
         self.alike = Alike()
         self._fillings: Bounded[Hashable, Filling] = Bounded(FILLINGS)
         self._translations: Bounded[Hashable, CandidateTree] = Bounded(FEW_GROUNDS)
+        self.counted_nodes = 0
+        """How many were looked at for the holders of their GPUs in all: those of one version once for each kind."""
+        self._held: Bounded[Hashable, HeldGpus] = Bounded(FEW_HELD)
+        """Of the kinds of requests whose refusals were last put in words: each keeps the views of the nodes then."""
         self._selections: Bounded[Hashable, Selection] = Bounded(SELECTIONS)
         self._ideals: Bounded[Same, Bounded[Hashable, float | None]] = Bounded(VERSIONS)
         self._fits: Bounded[Same, Bounded[Hashable, bool]] = Bounded(VERSIONS)
@@ -177,14 +185,15 @@ class Tables:
         key = (empty, _selected(request), criteria, dear)
         translation = self._translations.use(key)
         if translation is None or translation.is_full:
-            translation = CandidateTree(criteria, partial(self._sets_of_kind, dear), self._offer_of)
+            held = partial(self._held.kept, key, partial(HeldGpus, self._note))
+            translation = CandidateTree(criteria, partial(self._sets_of_kind, dear), self._offer_of, held)
         ground = translation.ground(emptied if empty else now, len(cluster.levels))
-        # The names of some sixteen nodes weigh what an area does, and so do three holders of GPUs.
-        most = AREAS // (ground.root.areas + len(cluster.nodes) // 16 + translation.holders // 3)
-        few = max(FEW_GROUNDS, min(GROUNDS, most))
+        # The names of some sixteen nodes weigh what an area does.
+        few = max(FEW_GROUNDS, min(GROUNDS, AREAS // (ground.root.areas + len(cluster.nodes) // 16)))
         self._translations.limit(few)
         self._translations[key] = translation
         self._fits.limit(VERSIONS * few)
+        self._held.limit(max(FEW_HELD, VIEWS // max(1, len(cluster.nodes))))
         return ground
 
     def knows_selection(self, cluster: Cluster, request: Request) -> bool:
@@ -193,12 +202,6 @@ class Tables:
             return True
         forest, found = cluster.forest, self._selections.get(_selected(request))
         return found is not None and found.is_of(forest)
-
-    def counts_holders(self, cluster: Cluster, request: Request) -> bool:
-        """Whether the holders of GPUs that requests of this kind may not have are counted but for what has changed."""
-        key = (False, _selected(request), request.node_criteria, self.dear_in(cluster.forest.empty))
-        translation = self._translations.get(key)
-        return translation is not None and translation.holders > 0
 
     def _selection(self, cluster: Cluster, request: Request) -> tuple[Domain, Domain]:
         """The trees of the nodes that a request selects and does not avoid, now and empty."""
@@ -246,6 +249,9 @@ class Tables:
             return self.sets_of(kind.machine)
         among = dear.nodes if name in dear.asked else 0
         return self._sets.kept((name, among), partial(self._new_sets, kind.machine, among))
+
+    def _note(self, counted: int) -> None:
+        self.counted_nodes += counted
 
     def _offer_of(self, terms: Terms) -> Offer:
         return self._offers.kept(terms, lambda: Offer(terms, max(0, terms.pool.bit_count() - terms.unnamed)))

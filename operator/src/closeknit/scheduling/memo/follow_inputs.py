@@ -8,6 +8,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.job_volumes import NO_VOLUMES
 from closeknit.cluster.node.node import NodeView
 from closeknit.cluster.objects.dra import ResourceClaim
+from closeknit.cluster.store.difference import difference
 from closeknit.lifecycle.health.slow_path import may_detour
 from closeknit.lifecycle.verdict import Keep
 from closeknit.scheduling.queue.entries import QueueEntry
@@ -19,8 +20,10 @@ class FollowInputs:
     verdict."""
 
     claims: tuple[ResourceClaim, ...] = ()
+    nodes: tuple[str, ...] = ()
+    """The booked nodes, or those of Pods that are left of a job that waits."""
     views: tuple[NodeView | None, ...] = ()
-    """Of the booked nodes, or of the nodes of Pods that are left of a job that waits."""
+    """Of these nodes."""
     is_unverified: bool = False
     """Whether claims and kubelets may report news of its Pods' GPUs."""
     is_watched: bool = False
@@ -32,14 +35,16 @@ class FollowInputs:
     since: datetime | None = None
     """For a waiting job: since when its message is the same, written or not."""
 
-    def stands(self, entry: QueueEntry, cluster: Cluster, before: Cluster | None, now: datetime) -> bool:
+    def stands(
+        self, entry: QueueEntry, cluster: Cluster, before: Cluster | None, now: datetime, moved: frozenset[str] | None
+    ) -> bool:
         """Whether following the job now would read the same. `before` is the Cluster that it was read from, with the
-        same joining the nodes."""
+        same joining the nodes; `moved`: the nodes with another view since, None where that is not known."""
         if self.wake_at is not None and self.wake_at <= now:
             return False
-        if before is None or cluster.nodes is not before.nodes:
+        if moved is None or not moved.isdisjoint(self.nodes):
             nodes = cluster.nodes
-            if any(nodes.get(name) is not view for name, view in zip(_nodes(entry), self.views, strict=True)):
+            if any(nodes.get(name) is not view for name, view in zip(self.nodes, self.views, strict=True)):
                 return False
         if not isinstance(entry.verdict, Keep):
             return True
@@ -72,18 +77,27 @@ def _waits_for_volumes(entry: QueueEntry) -> bool:
     return entry.volumes is not NO_VOLUMES and any(not pod.node for pod in entry.pods)
 
 
+def moved_nodes(cluster: Cluster, before: Cluster | None) -> frozenset[str] | None:
+    """The nodes with other views than `before`; None where there is nothing to compare with."""
+    if before is None:
+        return None
+    changed = difference(before.nodes, cluster.nodes)
+    return frozenset([*changed.stored, *changed.gone])
+
+
 def unchanged(
     entry: QueueEntry, cluster: Cluster, wake_at: datetime | None, since: datetime | None = None
 ) -> FollowInputs:
     """The job's inputs now."""
-    views = tuple(map(cluster.nodes.get, _nodes(entry)))
+    nodes = tuple(_nodes(entry))
+    views = tuple(map(cluster.nodes.get, nodes))
     if not isinstance(entry.verdict, Keep):
-        return FollowInputs(views=views, wake_at=wake_at, is_quiet=wake_at is None, since=since)
+        return FollowInputs(nodes=nodes, views=views, wake_at=wake_at, is_quiet=wake_at is None, since=since)
     shares = entry.verdict.booking.shares
     is_unverified = bool(entry.pods) and not all(share.is_verified for share in shares)
     is_watched = bool(entry.pods) and may_detour(entry.job.spec, shares)
     return FollowInputs(
-        cluster.claims_of(entry.key), views, is_unverified, is_watched, wake_at, is_quiet=wake_at is None
+        cluster.claims_of(entry.key), nodes, views, is_unverified, is_watched, wake_at, is_quiet=wake_at is None
     )
 
 

@@ -127,10 +127,10 @@ class Questions:
 
     def _in_words(self, asked: Request, cluster: Cluster, at: QueuePlace) -> Placement | NoFit:
         """Placement's answer; the budget pays for the words of a refusal."""
-        are_counted = self._tables.counts_holders(cluster, asked)
+        before = self._tables.counted_nodes
         answer = place(cluster, asked, self._tables)
         if isinstance(answer, NoFit):
-            self.budget.spend(at, steps_of_words(len(cluster.nodes), are_counted=are_counted))
+            self.budget.spend(at, steps_of_words(len(cluster.nodes), self._tables.counted_nodes - before))
         return answer
 
     def placed(self, asked: Request, cluster: Cluster) -> Placement | None:

@@ -7,7 +7,7 @@ from closeknit.cluster.booking.booking import Booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pods.pod import Pod
 from closeknit.lifecycle.attempt.shared_claims import shared_claims
-from closeknit.lifecycle.lost_nodes.kept_shares import fitness
+from closeknit.lifecycle.failures.kept_shares import fitness
 from closeknit.lifecycle.verdict import Keep
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.queue.entries import Case, Outcome

@@ -29,9 +29,9 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.attempt.own_gpus import with_own_gpus_free
 from closeknit.lifecycle.book import assumed, booked_share
-from closeknit.lifecycle.health.ending import SWAPPED
-from closeknit.lifecycle.lost_nodes.kept_shares import marked
-from closeknit.lifecycle.lost_nodes.staying_pods import replacing
+from closeknit.lifecycle.failures.kept_shares import marked
+from closeknit.lifecycle.failures.staying_pods import replacing
+from closeknit.lifecycle.health.attempt_end import SWAPPED
 from closeknit.lifecycle.status.conditions import is_true, moment, timestamp
 from closeknit.lifecycle.status.pauses import CLOCK_SKEW, is_between, restart_at
 from closeknit.lifecycle.verdict import Book, Hold, Refusal, Wait, WaitCause

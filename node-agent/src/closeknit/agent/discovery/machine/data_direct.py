@@ -19,13 +19,15 @@ def data_place(device: RdmaReading, place: PciReading | None, readings: Readings
     """The function through which data pass between an RDMA device and GPUs; None where that is unknown.
 
     `place`: the device's own function. It is the one unless a DMA function has the uuid of the device's card. Of a card
-    that may own one, of several, or without a uuid to tell by, which only root may read, it is unknown.
+    that may own one, of several, of one that another card claims, too, or without a uuid to tell by, which only root
+    may read, it is unknown.
     """
     functions = [each for each in readings.pci if pci.is_dma_function(each)]
     uuid = device.card_uuid
     own = [each for each in functions if each.card_uuid == uuid] if uuid is not None else []
     if own:
-        return own[0] if len(own) == 1 else None
+        cards = {pci.card(each.address) for each in readings.rdma if each.card_uuid == uuid}
+        return own[0] if len(own) == len(cards) == 1 else None
     may_own_one = place is not None and place.vendor in (pci.MELLANOX_VENDOR, None) and place.device in (*CARDS, None)
     are_all_others = uuid is not None and all(each.card_uuid is not None for each in functions)
     is_one_hidden = _may_hide_one(readings, has_others=bool(functions))
@@ -33,13 +35,13 @@ def data_place(device: RdmaReading, place: PciReading | None, readings: Readings
 
 
 def _may_hide_one(readings: Readings, *, has_others: bool) -> bool:
-    """Whether there may be a DMA function that is not listed: a hypervisor shows none of those that a product always
-    has, or a PCI device could not be read.
+    """Whether there may be a DMA function that is not listed: beside some products each card has one, which a
+    hypervisor may not show, or a PCI device could not be read.
 
     One that went while it was read is none on a machine without any: else every card there would lose its place.
     """
     products = map(product_of, {gpu.name for gpu in readings.gpus})
-    if not has_others and any(product is not None and product.has_data_direct for product in products):
+    if any(product is not None and product.has_data_direct for product in products):
         return True
     listed = {f"{PCI}/{device.address}" for device in readings.pci}
     return any(

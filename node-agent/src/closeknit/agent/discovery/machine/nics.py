@@ -33,7 +33,7 @@ def nics(readings: Readings, gpus: Sequence[PciReading | None]) -> list[Nic]:
     that do not say what they are. Of more ports than the object holds, active ones stay before others.
     """
     places = {device.address: device for device in readings.pci}
-    cards = {_card(device.address) for device in readings.rdma if device.physical_address is None}
+    cards = {pci.card(device.address) for device in readings.rdma if device.physical_address is None}
     found = []
     for device in sorted(readings.rdma, key=lambda device: _natural(device.name)):
         place = places.get(device.address or "")
@@ -61,7 +61,7 @@ def could_look(readings: Readings) -> bool:
 def statuses(readings: Readings, found: Sequence[Nic]) -> tuple[NicStatus, ...]:
     """The devices of these NICs that nothing can use: a status names devices, and not ports."""
     by_name = {device.name: device for device in readings.rdma}
-    in_parts = {_card(device.physical_address) for device in readings.rdma if device.physical_address is not None}
+    in_parts = {pci.card(device.physical_address) for device in readings.rdma if device.physical_address is not None}
     unusable = []
     for name in dict.fromkeys(nic.name for nic in found):
         active = {nic.port for nic in found if nic.name == name and nic.state is PortState.ACTIVE}
@@ -69,7 +69,7 @@ def statuses(readings: Readings, found: Sequence[Nic]) -> tuple[NicStatus, ...]:
         ports = [port for port in device.ports if port.port in active]
         if not active:
             unusable.append(NicStatus(name=name, state=Health.DOWN, reasons=["PortDown"]))
-        elif _card(device.address) in in_parts:
+        elif pci.card(device.address) in in_parts:
             continue  # the card's virtual or scalable functions have the addresses, as in switchdev mode
         elif ports and all(_is_without_address(port) for port in ports):
             unusable.append(NicStatus(name=name, state=Health.UNHEALTHY, reasons=["NoRoCEv2GID"]))
@@ -116,12 +116,7 @@ def _shares_a_wire(device: RdmaReading, cards: Collection[str]) -> bool:
     """
     if device.physical_address is None:
         return device.is_virtual_function
-    return _card(device.physical_address) in cards
-
-
-def _card(address: str | None) -> str:
-    """What the functions of one card have in common: 0000:1a:00.1 -> 0000:1a:00."""
-    return (address or "").partition(".")[0]
+    return pci.card(device.physical_address) in cards
 
 
 def _transport(device: RdmaReading, port: RdmaPortReading) -> Transport | None:

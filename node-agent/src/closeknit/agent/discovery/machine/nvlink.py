@@ -52,8 +52,8 @@ def nvlink(
 ) -> tuple[Nvlink, list[LinkDown]]:
     """The NVLinks that this machine has between these GPUs, in their order, and which of them are down.
 
-    `linksPerGPU` (into switches) and `pairs` (direct) count the links that are down, too, where it is known where they
-    lead: placement subtracts them. `lost`: indexes of GPUs that do not answer, maybe more than `gpus`.
+    `linksPerGPU` (into switches), `cpuLinksPerGPU` and `pairs` (direct) count the links that are down, too, where it is
+    known where they lead: placement subtracts them. `lost`: indexes of GPUs that do not answer, maybe more than `gpus`.
     `has_switches`: something else than a link that is up says that there are NVSwitches.
     """
     ends = Ends(gpus, devices)
@@ -65,7 +65,10 @@ def nvlink(
         down = [[link for link in links if ends.of(link) is not LinkEnd.UNKNOWN] for links in down]
     gone = {position for position, gpu in enumerate(gpus) if gpu.index in lost}
     switch_links = [found.count(LinkEnd.SWITCH) + len(links) for found, links in zip(up, down, strict=True)]
-    cpu_links = [found.count(LinkEnd.CPU) for found in up]
+    led = [[ends.of(link) for link in links] for links in down]
+    cpu_links = [
+        found.count(LinkEnd.CPU) + gone_too.count(LinkEnd.CPU) for found, gone_too in zip(up, led, strict=True)
+    ]
     return (
         possible(
             Nvlink,
@@ -73,7 +76,7 @@ def nvlink(
             link_bandwidth_gb_s=_most_common(link_bandwidth_gb_s(gpu) for gpu in gpus),
             switched=switched,
             links_per_gpu=switch_links if switched else [],
-            pairs=[] if switched else _pairs(gpus, up, [[ends.of(link) for link in links] for links in down]),
+            pairs=[] if switched else _pairs(gpus, up, led),
             cpu_links_per_gpu=cpu_links if any(cpu_links) else [],
             domain=_domain(gpus),
         ),

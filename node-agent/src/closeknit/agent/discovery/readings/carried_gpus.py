@@ -119,12 +119,12 @@ def _links(last: tuple[LinkReading, ...], new: tuple[LinkReading, ...], is_silen
 
 def _link(last: LinkReading, new: LinkReading) -> LinkReading:
     if new.p2p is None:
-        return msgspec.structs.replace(last, errors=new.errors)
+        return msgspec.structs.replace(last, errors=last.errors | new.errors)  # what was unknown is so still
     found = kept(last, new, ("state", *BUILT, *RATED))
     if found.state not in DOWN_STATES:
         return found
     found = msgspec.structs.replace(found, was_up=last.was_up or last.state in UP_STATES)
-    is_lost = pci.address(found.remote_bus_id) is None  # a link that is down may name any remote end
+    is_lost = pci.address(new.remote_bus_id) is None  # a link that is down may name any remote end
     known = {
         name: getattr(last, name)
         for name in (*(BUILT if is_lost else ()), *RATED)

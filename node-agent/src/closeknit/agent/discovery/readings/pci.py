@@ -37,6 +37,11 @@ def is_address(text: str) -> bool:
     return _ADDRESS.match(text) is not None
 
 
+def card(address: str | None) -> str:
+    """What the functions of one card have in common: 0000:1a:00.1 -> 0000:1a:00."""
+    return (address or "").partition(".")[0]
+
+
 def level(a: PciReading, b: PciReading) -> str | None:
     """PCIe distance of two devices as nvidia-smi prints it; None where a path names no root, or both name one place.
 

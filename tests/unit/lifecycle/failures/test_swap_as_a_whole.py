@@ -7,7 +7,7 @@ from closeknit.api.trainingjob_status import State
 from scenarios.manifests import device_class, training_job
 from scenarios.stories import ended
 from scenarios.story import Story, dra_node
-from unit.lifecycle.lost_nodes.test_swap import lose, run
+from unit.lifecycle.failures.test_swap import lose, run
 
 
 def tray(name: str, domain: str) -> list[dict[str, Any]]:

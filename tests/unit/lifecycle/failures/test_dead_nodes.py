@@ -7,7 +7,7 @@ import pytest
 
 from closeknit.cluster.objects.silence import POLL_S, Quiet, SignsOfLife, Silence, renewal
 from closeknit.cluster.pods.gang_runs import GangLink
-from closeknit.lifecycle.lost_nodes.dead_nodes import TABLE, Evidence, NodeState, evidence, judged
+from closeknit.lifecycle.failures.dead_nodes import TABLE, Evidence, NodeState, evidence, judged
 from scenarios.manifests import training_job
 from scenarios.story import Story, plugin_node
 

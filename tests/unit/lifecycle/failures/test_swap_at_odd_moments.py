@@ -9,7 +9,7 @@ from closeknit.cluster.objects.silence import Quiet
 from scenarios.manifests import training_job
 from scenarios.restarting_gangs import TEMPLATE, allow, begins, running, waits
 from scenarios.story import Story, plugin_node
-from unit.lifecycle.lost_nodes.test_in_place_swap import FIRST, SECOND, THIRD, die, joins, nodes, placement, story_dead
+from unit.lifecycle.failures.test_in_place_swap import FIRST, SECOND, THIRD, die, joins, nodes, placement, story_dead
 
 
 def waiting_to_begin() -> Story:
