@@ -68,6 +68,9 @@ class Standing:
         changed = () if beyond is before else (*beyond, *before)
         self._moved = frozenset(key for key in changed if beyond.get(key) != before.get(key))
         """Jobs whose templates came to be kept, or are no longer, or of which other words are told for that."""
+        self._lowest = self._lowest_before = self._preemptions.lowest
+        if self._preemptions.holders is not last.holders:
+            self._lowest_before = min((each.priority for each in last.holders or ()), default=None)
         self._queue = iter(queue.cases)
 
     def next_case(self, room: Room, passed: list[QueueEntry]) -> Case | None:
@@ -83,10 +86,7 @@ class Standing:
         preemptions = self._preemptions
         holders, awaited, may_search = preemptions.holders, preemptions.by_victim, preemptions.may_search
         may_borrow, may_lend = preemptions.may_borrow, preemptions.are_spares
-        lowest = before = preemptions.lowest
-        if holders is not self._last.holders:
-            before = min((each.priority for each in self._last.holders or ()), default=None)
-        is_lower = lowest is not None and (before is None or lowest < before)
+        is_lower = self._lowest != self._lowest_before
         for known in self._queue:
             if not isinstance(known, QueueEntry):
                 return known
@@ -137,18 +137,22 @@ class Standing:
                 if shape is None or not (is_answered and known.scene is None and isinstance(known.verdict, Wait)):
                     return known
                 reserving.offer(known, shape, known.verdict.refusal, room.cluster, is_trial=room.is_trial)
-            if known.holders is not None and known.holders is not holders and may_search(known.place):
+            others_hold = known.holders is not None and known.holders is not holders and may_search(known.place)
+            if others_hold or (is_lower and self._is_above_now(known)):
                 return known  # others hold GPUs now, who may make room for it
-            if is_lower and known.holders is None and known.is_refused:
-                priority = -known.place[0]
-                if (lowest is not None and lowest < priority) and (before is None or before >= priority):
-                    return known  # nobody below it held some
             is_scene_same = known.scene is not None and known.scene is room.scene and self._are_views_same
             if is_answered or (is_scene_same and not is_open):
                 passed.append(known)
             else:
                 return known
         return None
+
+    def _is_above_now(self, known: QueueEntry) -> bool:
+        """Whether somebody holds GPUs who may make room for a refused job, and nobody did."""
+        lowest, before, priority = self._lowest, self._lowest_before, -known.place[0]
+        if known.holders is not None or not known.is_refused or lowest is None:
+            return False
+        return lowest < priority and (before is None or before >= priority)
 
     def _case(self, known: QueueEntry) -> Case:
         """The job with its inputs of now."""
