@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from closeknit.api.trainingjob import Framework
-from closeknit.controller.writes.keys import with_key_pair
+from closeknit.controller.writes.ssh_key_pair import with_key_pair
 from closeknit.launch.frameworks.ssh import files
 from contracts.gangs import gang
 from harness.install import free_port

@@ -8,7 +8,7 @@ import msgspec
 
 from closeknit.kube.api import JsonObject, Key, ListPage, Resource, WatchEvent
 from closeknit.kube.errors import Conflict, NotFound, Unavailable
-from closeknit.kube.head import Head
+from closeknit.kube.object_identity import Head
 from faults.fault import Call, Delay, EndStream, Fault, HoldEvents, Kill, LoseReply, Refuse
 from faults.selectors import Matches, selector
 from faults.store import Change, Store

@@ -13,9 +13,9 @@ from closeknit.cluster.store.watched_kinds import BY_STREAM, KINDS, Stream
 from closeknit.controller import watched_cluster as watched_cluster_module
 from closeknit.controller.watched_cluster import WatchedCluster
 from closeknit.kube.api import Key, ListPage, Resource, WatchEvent
-from closeknit.kube.head import NoHead, head_of
 from closeknit.kube.http.replies import events_of, page_of
 from closeknit.kube.lease import LEASES
+from closeknit.kube.object_identity import NoHead, head_of
 from closeknit.kube.reflector import NAMELESS
 from closeknit.launch.template import check_template
 from closeknit.placement.gang.cache import Tables

@@ -35,7 +35,7 @@ from closeknit.controller.writes.rights import OWN_ACCESS_REVIEWS
 from closeknit.controller.writes.writes import Writes
 from closeknit.kube.api import Api, JsonObject, ListPage, Resource
 from closeknit.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, error_from_status
-from closeknit.kube.head import Head
+from closeknit.kube.object_identity import Head
 from closeknit.lifecycle.capacity.capacity_news import CapacityNews, CapacityPolicy, capacity_news
 from closeknit.lifecycle.kueue.workload_news import WorkloadNews, workload_news
 from closeknit.lifecycle.status.conditions import timestamp

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from closeknit.kube.api import JsonObject, Resource
-from closeknit.kube.head import Head
+from closeknit.kube.object_identity import Head
 from faults import virtual_time
 from faults.store import Store
 from scenarios.manifests import training_job

@@ -9,7 +9,7 @@ import pytest
 
 from closeknit.kube.api import JsonObject, Key
 from closeknit.kube.errors import Conflict, Gone, NotFound, Unavailable
-from closeknit.kube.head import Head
+from closeknit.kube.object_identity import Head
 from faults import virtual_time
 from faults.fault import Delay, EndStream, Fault, HoldEvents, Kill, LoseReply, Refuse
 from faults.kinds import CONFIG_MAPS, NODES, PODS

@@ -50,7 +50,7 @@ BROKEN = [
     ("closeknit.placement.place", "random", "Decisions are pure"),
     ("closeknit.scheduling.queue.room", "time", "Decisions are pure"),
     ("closeknit.lifecycle.topology_status", "closeknit.kube.api", "Decisions are pure"),
-    ("closeknit.scheduling.schedule", "closeknit.runtime.proxied", "Decisions are pure"),
+    ("closeknit.scheduling.schedule", "closeknit.runtime.proxied_caller", "Decisions are pure"),
     ("closeknit.agent.publish", "closeknit.simulation.replay", "The agent imports nothing of the operator's"),
     (
         "closeknit.lifecycle.status.degraded",

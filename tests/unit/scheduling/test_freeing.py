@@ -7,7 +7,7 @@ import pytest
 from closeknit.api.names import JobKey
 from closeknit.lifecycle.verdict import Book
 from closeknit.placement.gang.cache import Tables
-from closeknit.scheduling.memo import telling
+from closeknit.scheduling.memo import message_rate
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.policy.admit import admit
 from closeknit.scheduling.policy.gates import gated, put_aside, readable
@@ -86,7 +86,7 @@ def _kind(verdict: object) -> object:
 @pytest.mark.parametrize("seeds", [range(1, 7), pytest.param(range(7, 200), marks=pytest.mark.long)], ids=["", "long"])
 def test_memory_alters_no_verdict_where_verdicts_free(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     for rate in ("CHANGED_WRITES", "CHANGED_WRITES_OF_ONE"):  # who remembers what it wrote writes less
-        monkeypatch.setattr(telling, rate, 1000)
+        monkeypatch.setattr(message_rate, rate, 1000)
     freed = 0
     for seed in seeds:
         life = Preempted(seed)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 from urllib.parse import quote
 
-from closeknit.kube.head import Head
+from closeknit.kube.object_identity import Head
 
 JsonObject = dict[str, Any]
 

@@ -29,7 +29,7 @@ from typing import Generic, Literal, NoReturn, TypeVar
 from closeknit.kube.api import Api, Key, Resource, WatchEvent
 from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import ApiError, Forbidden, Gone, NotFound, Unavailable
-from closeknit.kube.head import Head, NoHead, head_of, is_newer
+from closeknit.kube.object_identity import Head, NoHead, head_of, is_newer
 
 # Objects of a page that are decoded before others have the event loop: 50 NodeTopologies take 25 ms, a page 250.
 BREATH = 50

@@ -12,7 +12,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from closeknit.runtime.access import Access
 from closeknit.runtime.address import Address
 from closeknit.runtime.exchange import Exchange, Handler, HttpRequest, Reply
-from closeknit.runtime.proxied import PROXIED
+from closeknit.runtime.proxied_caller import PROXIED
 from closeknit.runtime.serving import Certificate
 from closeknit.runtime.turnstile import Turnstile
 

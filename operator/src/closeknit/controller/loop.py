@@ -17,7 +17,7 @@ from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.forest.domain import Domain
 from closeknit.cluster.store.watched_kinds import Stream
-from closeknit.controller.decisions import log_decision
+from closeknit.controller.decision_log import log_decision
 from closeknit.controller.in_flight import DELETION_SEEN_S, InFlight, deletions, versions
 from closeknit.controller.leader.leadership import Leadership
 from closeknit.controller.metrics import Metrics

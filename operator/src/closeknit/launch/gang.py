@@ -24,9 +24,9 @@ from closeknit.api.text.nccl_version import NcclVersion
 from closeknit.api.trainingjob import PodTemplate
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.objects.nic_exposure import asked
+from closeknit.launch.cloud_platforms import Platform
 from closeknit.launch.member import Member
 from closeknit.launch.network import Net, net, share_nvlink
-from closeknit.launch.platform import Platform
 from closeknit.launch.remedy import Remedy
 from closeknit.launch.template import trainer, trainer_index
 

@@ -8,7 +8,7 @@ from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.objects.kubelet import UNTOLD, KubeletPolicies
 from closeknit.cluster.objects.nic_exposure import NicExposure, nic_exposure
-from closeknit.launch.platform import Platform
+from closeknit.launch.cloud_platforms import Platform
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from closeknit.cluster.booking.booking import AwaitedAttempt
 from closeknit.lifecycle.attempt.subject import Subject, seconds_until
-from closeknit.lifecycle.book import reason_of, reserve
+from closeknit.lifecycle.book_gang import reason_of, reserve
 from closeknit.lifecycle.status.conditions import stated
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.transitions import waits

@@ -13,7 +13,7 @@ from closeknit.cluster.booking.booking import assignments, names
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.ended_pods import remains
 from closeknit.lifecycle.attempt.subject import Subject, deletions
-from closeknit.lifecycle.book import book
+from closeknit.lifecycle.book_gang import book
 from closeknit.lifecycle.health.attempt_end import succeeded
 from closeknit.lifecycle.transitions import ends
 from closeknit.lifecycle.transitions.next_status import GROWS_AFTER

@@ -15,7 +15,7 @@ from closeknit.lifecycle.attempt.ended_pods import Remains, remains, removals
 from closeknit.lifecycle.attempt.own_pods import children
 from closeknit.lifecycle.attempt.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.awaited_room import await_room
-from closeknit.lifecycle.book import book
+from closeknit.lifecycle.book_gang import book
 from closeknit.lifecycle.ended_by_verdict import evict, evict_by_kueue, grow, move, shrink
 from closeknit.lifecycle.failures.staying_pods import cannot_stay, farewells
 from closeknit.lifecycle.health.attempt_end import abandoned, over, succeeded

@@ -23,7 +23,7 @@ from closeknit.lifecycle.attempt.own_pods import own_claim
 from closeknit.lifecycle.attempt.shared_claims import shared_claims
 from closeknit.lifecycle.attempt.subject import seconds_until
 from closeknit.lifecycle.attempt.verification import is_mismatched, verified
-from closeknit.lifecycle.book import environment_status, may_be_counted, placed
+from closeknit.lifecycle.book_gang import environment_status, may_be_counted, placed
 from closeknit.lifecycle.failures import device_health
 from closeknit.lifecycle.failures.dead_nodes import dead_nodes
 from closeknit.lifecycle.failures.staying_pods import farewells, is_missed, told_otherwise

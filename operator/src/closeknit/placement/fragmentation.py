@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from closeknit.api.names import JobKey
 from closeknit.api.trainingjob import MAX_GPUS, BindingPolicy
 from closeknit.cluster.cluster import Cluster
-from closeknit.placement.candidates.areas import Area, Areas, OfferNumber
 from closeknit.placement.candidates.binding import bindable
+from closeknit.placement.candidates.usable_areas import Area, Areas, OfferNumber
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gpusets.gpu_sets import GpuSets
 from closeknit.placement.values.request import Request

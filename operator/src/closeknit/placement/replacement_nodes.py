@@ -19,8 +19,8 @@ from closeknit.cluster.node.node import NodeView
 from closeknit.cluster.objects.nic_exposure import NicExposure, asks_for_nics, nic_exposure
 from closeknit.placement.allreduce.bandwidth import EVERY_NIC, NicAccess
 from closeknit.placement.allreduce.paths import nvlink_generation
-from closeknit.placement.candidates.areas import Area, Areas, OfferMask, OfferNumber, mask_of_offers, numbers_of
 from closeknit.placement.candidates.offer import Joint, Peers, matching, terms
+from closeknit.placement.candidates.usable_areas import Area, Areas, OfferMask, OfferNumber, mask_of_offers, numbers_of
 from closeknit.placement.gang.cache import OfferShare, Tables
 from closeknit.placement.gang.interconnect import Interconnect
 from closeknit.placement.gang.layout import Part

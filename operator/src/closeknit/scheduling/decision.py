@@ -10,12 +10,12 @@ from closeknit.lifecycle.follow import follow
 from closeknit.lifecycle.own_mistake import OwnMistake, guarded
 from closeknit.lifecycle.unreadable import erred, refuse_invalid
 from closeknit.lifecycle.writes.answers import NOTHING
+from closeknit.lifecycle.writes.dropped_fields import without_unkept
 from closeknit.lifecycle.writes.plan import Plan, Telling
-from closeknit.lifecycle.writes.unkept import without_unkept
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.memo.follow_inputs import FollowInputs, moved_nodes, unchanged
 from closeknit.scheduling.memo.memory import Memory
-from closeknit.scheduling.memo.telling import ToldWords, WantedWords, allot
+from closeknit.scheduling.memo.message_rate import ToldWords, WantedWords, allot
 from closeknit.scheduling.queue.entries import QueueEntry, Schedule
 from closeknit.scheduling.schedule import schedule
 

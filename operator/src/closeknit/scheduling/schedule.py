@@ -10,7 +10,7 @@ from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.defragment.move_on_restart import moved
 from closeknit.scheduling.defragment.move_running import or_by_moves
-from closeknit.scheduling.elastic.growth import Growth
+from closeknit.scheduling.elastic.growth_contenders import Growth
 from closeknit.scheduling.kueue.queued import queued
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.question_budget import QuestionBudget
@@ -33,7 +33,7 @@ from closeknit.scheduling.queue.entries import UNREAD, Case, Outcome, QueueEntry
 from closeknit.scheduling.queue.queue_reservation import QueueReservation
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.resizing.fewer_gpus import or_with_fewer
-from closeknit.scheduling.resizing.grow import grown
+from closeknit.scheduling.resizing.grow_job import grown
 from closeknit.scheduling.victims.movers import Movers
 from closeknit.scheduling.victims.preemption_state import Preemptions
 

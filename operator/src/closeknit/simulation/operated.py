@@ -15,7 +15,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.objects.pod_requests import CPU, MEMORY
 from closeknit.cluster.pods.pod import Lodger
 from closeknit.cluster.store.watched_kinds import ObjectChange, Stream, change
-from closeknit.lifecycle.book import assumed, reason_of
+from closeknit.lifecycle.book_gang import assumed, reason_of
 from closeknit.lifecycle.reserved_words import estimated_start
 from closeknit.lifecycle.status.conditions import Observation, moment, observed, timestamp
 from closeknit.lifecycle.status.preference import patient_until

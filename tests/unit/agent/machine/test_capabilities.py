@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from closeknit.agent.discovery.machine.capabilities import capabilities
-from closeknit.agent.discovery.machine.capture import capture_devices
 from closeknit.agent.discovery.machine.pcie_levels import between_gpus, confidence
+from closeknit.agent.discovery.machine.video_capture import capture_devices
 from closeknit.agent.discovery.machine.virtualization import virtualized
 from closeknit.agent.discovery.readings.readings import (
     GpuReading,

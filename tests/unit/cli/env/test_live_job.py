@@ -23,7 +23,7 @@ from closeknit.cli.topology.command import TopologyArguments, show
 from closeknit.cli.topology.gpu_activity import GpuActivity, moments
 from closeknit.cli.topology.machine_sheet import sheet
 from closeknit.cli.topology.machine_table import on_screen
-from closeknit.runtime.proxied import PROXIED
+from closeknit.runtime.proxied_caller import PROXIED
 from faults.http_server import serving
 
 METRICS = """# HELP closeknit_gpu_power_watts power that the GPU draws

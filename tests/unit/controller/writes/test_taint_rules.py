@@ -13,7 +13,7 @@ from closeknit.controller.writes.resources import DEVICE_TAINT_RULES
 from closeknit.controller.writes.writes import Writes
 from closeknit.kube.api import Resource
 from closeknit.kube.errors import ApiError, Forbidden, Invalid, Unavailable
-from closeknit.kube.head import Head
+from closeknit.kube.object_identity import Head
 from closeknit.lifecycle.device_taints import DeviceTaints, TaintNews, taint_news
 from faults import virtual_time
 from faults.kinds import Kind

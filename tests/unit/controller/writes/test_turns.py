@@ -11,7 +11,7 @@ from closeknit.api.names import ATTEMPT_LABEL, INDEX_LABEL, JOB_LABEL, ROLE_LABE
 from closeknit.controller.writes.resources import PODS, TRAINING_JOBS
 from closeknit.kube.api import JsonObject, Key
 from closeknit.kube.errors import ApiError, Conflict, Forbidden, Invalid, TooManyRequests, Unavailable
-from closeknit.kube.head import Head
+from closeknit.kube.object_identity import Head
 from faults import virtual_time
 from faults.fault import Call, Delay, Fault, HoldEvents, LoseReply, Refuse
 from faults.store import Store

@@ -10,8 +10,8 @@ import pytest
 from closeknit.api.text.nesting import MAX_DEPTH, is_deeper
 from closeknit.kube.api import Key, ListPage, WatchEvent
 from closeknit.kube.errors import ApiError, Gone, Unavailable, error_from_status
-from closeknit.kube.head import Head, NoHead, head_of
 from closeknit.kube.http.replies import events_of, object_of, page_of
+from closeknit.kube.object_identity import Head, NoHead, head_of
 from closeknit.kube.reflector import NAMELESS
 from faults import virtual_time
 from faults.kinds import NODES

@@ -11,10 +11,10 @@ from closeknit.api.nodetopology import Transport
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.objects.nic_exposure import NicExposure
+from closeknit.launch.cloud_platforms import Platform
 from closeknit.launch.environment import nccl
 from closeknit.launch.gang import Gang
 from closeknit.launch.member import Member
-from closeknit.launch.platform import Platform
 from closeknit.launch.remedy import Remedy
 from closeknit.launch.template import SHM_PATH
 from closeknit.launch.variable import Variable

@@ -13,13 +13,13 @@ from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob import Framework, Preflight
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.objects.kubelet import KubeletPolicies
+from closeknit.launch.cloud_platforms import Platform
 from closeknit.launch.cpus import are_open
 from closeknit.launch.environment.environment import environment
 from closeknit.launch.gang import MULTUS_NETWORKS, Gang
 from closeknit.launch.manifests.children import children
 from closeknit.launch.manifests.pod_manifest import pods
 from closeknit.launch.member import Member
-from closeknit.launch.platform import Platform
 from closeknit.launch.remedy import Remedy
 from closeknit.launch.template import check_template, trainer_index
 

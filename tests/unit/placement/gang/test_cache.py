@@ -9,7 +9,7 @@ import pytest
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.forest.domain import Domain
 from closeknit.placement.allreduce.rings import rings
-from closeknit.placement.candidates.areas import Area
+from closeknit.placement.candidates.usable_areas import Area
 from closeknit.placement.gang import cache
 from closeknit.placement.gang.cache import FEW_GROUNDS, VERSIONS, Tables
 from closeknit.placement.gpusets import set_facts

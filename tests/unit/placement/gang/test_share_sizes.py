@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeknit.placement.candidates.areas import Area, OfferMask, OfferNumber
+from closeknit.placement.candidates.usable_areas import Area, OfferMask, OfferNumber
 from closeknit.placement.gang import share_sizes
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gang.share_sizes import MANY_RAILS

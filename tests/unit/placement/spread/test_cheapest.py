@@ -7,7 +7,7 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeknit.placement.candidates.areas import Area, Members, OfferNumber, mask_of_offers
+from closeknit.placement.candidates.usable_areas import Area, Members, OfferNumber, mask_of_offers
 from closeknit.placement.spread import cheapest
 from closeknit.placement.spread.cheapest import EXACT_NODES, Filling
 from closeknit.placement.spread.cost import Cost, PackedCost, Scale

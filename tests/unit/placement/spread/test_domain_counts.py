@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from closeknit.placement.candidates.areas import Area, Members, OfferNumber, branching, mask_of_offers
+from closeknit.placement.candidates.usable_areas import Area, Members, OfferNumber, branching, mask_of_offers
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
 from closeknit.placement.spread import cheapest, domain_counts

@@ -9,7 +9,7 @@ import pytest
 from closeknit.api.names import SPARE_FOR_LABEL, JobKey
 from closeknit.lifecycle.verdict import Book, Evict
 from closeknit.scheduling.decision import Decision
-from closeknit.scheduling.memo import telling
+from closeknit.scheduling.memo import message_rate
 from closeknit.scheduling.reservation import reserve
 from scenarios.manifests import priority_class
 from scenarios.story import plugin_node
@@ -152,7 +152,7 @@ def test_memory_alters_no_verdict_where_classes_change_and_writes_end(
 ) -> None:
     monkeypatch.setattr(reserve, "AGED", timedelta(minutes=10))
     for rate in ("CHANGED_WRITES", "CHANGED_WRITES_OF_ONE"):  # who remembers what it wrote writes less
-        monkeypatch.setattr(telling, rate, 1000)
+        monkeypatch.setattr(message_rate, rate, 1000)
     seen: set[str] = set()
     for seed in seeds:
         life = Unruly(seed)

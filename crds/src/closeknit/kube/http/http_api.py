@@ -12,7 +12,6 @@ import msgspec
 
 from closeknit.kube.api import JsonObject, ListPage, Resource, WatchEvent
 from closeknit.kube.errors import Conflict, NotFound
-from closeknit.kube.head import Head
 from closeknit.kube.http.connections import LargeAnswer
 from closeknit.kube.http.http_requests import Query, Requests
 from closeknit.kube.http.port_forward import PROTOCOL, PortForward
@@ -20,6 +19,7 @@ from closeknit.kube.http.replies import events_of, made_of, names_of, object_of,
 from closeknit.kube.http.stream import line_batches
 from closeknit.kube.lease import LEASE_S, RENEW_DEADLINE_S, SENT_WITHIN_S
 from closeknit.kube.login.login import Login, log_in
+from closeknit.kube.object_identity import Head
 
 REQUEST_TIMEOUT_S = 30.0
 # What is made, or given a status, is answered by its metadata alone where the API server can do that: half of what

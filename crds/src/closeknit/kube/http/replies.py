@@ -13,8 +13,8 @@ import msgspec
 from closeknit.api.text.nesting import MAX_DEPTH, is_surely_shallow, shallow
 from closeknit.kube.api import JsonObject, ListPage, WatchEvent
 from closeknit.kube.errors import ApiError, Unavailable, error_from_status
-from closeknit.kube.head import UNREADABLE, Head, NoHead, head_of, is_version
-from closeknit.kube.pieces import elements, members
+from closeknit.kube.json_pieces import elements, members
+from closeknit.kube.object_identity import UNREADABLE, Head, NoHead, head_of, is_version
 
 _T = TypeVar("_T")
 

@@ -9,9 +9,9 @@ from closeknit.agent.discovery.health.history import History
 from closeknit.agent.discovery.health.machine_health import MachineFinding, findings
 from closeknit.agent.discovery.machine import cpu_models, nvlink, pcie_levels, switches
 from closeknit.agent.discovery.machine.capabilities import capabilities
-from closeknit.agent.discovery.machine.capture import capture_devices
 from closeknit.agent.discovery.machine.contradictions import cliques, contradiction
 from closeknit.agent.discovery.machine.nics import could_look, nics, statuses
+from closeknit.agent.discovery.machine.video_capture import capture_devices
 from closeknit.agent.discovery.machine.virtualization import virtualized
 from closeknit.agent.discovery.readings import pci
 from closeknit.agent.discovery.readings.plausible import countable, possible, possible_if_whole

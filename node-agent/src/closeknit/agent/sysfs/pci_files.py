@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from closeknit.agent.discovery.machine.capture import CAPTURE_VENDORS
+from closeknit.agent.discovery.machine.video_capture import CAPTURE_VENDORS
 from closeknit.agent.discovery.readings.pci import DMA_FUNCTION, MELLANOX_VENDOR, NVIDIA_VENDOR
 from closeknit.agent.discovery.readings.readings import PciReading
 from closeknit.agent.sysfs.folder import MAX_ERRORS, Folder, root_folder

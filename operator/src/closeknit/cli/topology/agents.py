@@ -16,7 +16,7 @@ from closeknit.cli.topology.gpu_activity import GpuActivity, moments
 from closeknit.kube.api import Resource
 from closeknit.kube.errors import ApiError, Forbidden, NotFound, Unauthorized
 from closeknit.kube.http.http_api import HttpApi
-from closeknit.runtime.proxied import PROXIED
+from closeknit.runtime.proxied_caller import PROXIED
 
 PODS = Resource("", "v1", "pods", namespaced=True)
 AGENTS = "app.kubernetes.io/name=closeknit,app.kubernetes.io/component=agent"

@@ -7,7 +7,7 @@ from closeknit.api.names import TRAINER_CONTAINER
 from closeknit.api.reasons import EndReason
 from closeknit.api.trainingjob import PackedTemplate, PodTemplate, TrainingJobSpec
 from closeknit.api.trainingjob_status import EndedAttempt, TrainingJobStatus
-from closeknit.cluster.booking.restart_codes import asks_for_restarts
+from closeknit.cluster.booking.in_place_exit_codes import asks_for_restarts
 from closeknit.cluster.objects.pod_requests import Needs, needs, needs_of
 
 # Of the sidecar and of the barrier. Requests equal limits, or a Guaranteed Pod would lose its own CPUs. The sidecar has

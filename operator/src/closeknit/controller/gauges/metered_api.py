@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from closeknit.kube.api import Api, JsonObject, ListPage, Resource, WatchEvent
 from closeknit.kube.errors import ApiError
-from closeknit.kube.head import Head
+from closeknit.kube.object_identity import Head
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequen
 from typing import Any, TypeVar
 
 from closeknit.kube.api import Api, JsonObject, ListPage, Resource, WatchEvent
-from closeknit.kube.head import Head
+from closeknit.kube.object_identity import Head
 
 # What is under way is given so long to be answered; half of what a reign may go unrenewed. A write takes milliseconds.
 DRAIN_S = 5.0

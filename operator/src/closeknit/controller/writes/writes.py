@@ -22,7 +22,6 @@ from closeknit.cluster.objects.quota import quotas
 from closeknit.cluster.pods.pod import FINISHED_PHASES, STOPPED_AFTER_S
 from closeknit.controller.writes.denial import denial
 from closeknit.controller.writes.disruption import disruption_patch
-from closeknit.controller.writes.keys import with_key_pair
 from closeknit.controller.writes.resources import (
     BY_KIND,
     CLUSTER_TOPOLOGIES,
@@ -38,6 +37,7 @@ from closeknit.controller.writes.resources import (
     WORKLOADS,
 )
 from closeknit.controller.writes.rights import may
+from closeknit.controller.writes.ssh_key_pair import with_key_pair
 from closeknit.kube.api import Api, JsonObject, Resource
 from closeknit.kube.errors import AlreadyExists, ApiError, Invalid, NotFound, Transient
 from closeknit.launch.gang import Manifest

@@ -5,13 +5,13 @@ from hashlib import sha256
 
 from closeknit.api.names import MNNVL, Role
 from closeknit.api.nodetopology import Transport
+from closeknit.launch.cloud_platforms import Platform
 from closeknit.launch.cpus import cpus
 from closeknit.launch.environment.nccl_versions import is_read
 from closeknit.launch.environment.rule import VariableRule
 from closeknit.launch.gang import Gang
 from closeknit.launch.member import Member
 from closeknit.launch.network import Net
-from closeknit.launch.platform import Platform
 from closeknit.launch.remedy import Remedy
 from closeknit.launch.template import SHM_PATH, trainer
 from closeknit.launch.variable import Variable

@@ -11,7 +11,7 @@ from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER, Role
 from closeknit.api.text.quantity import duration_s
 from closeknit.api.trainingjob import OnHang, TrainingJobSpec
 from closeknit.cluster.booking.gang_sidecar import SIDECAR_RESOURCES
-from closeknit.cluster.booking.restart_codes import reset_codes
+from closeknit.cluster.booking.in_place_exit_codes import reset_codes
 from closeknit.cluster.pods.gang_runs import tellers
 from closeknit.launch.environment.user_overrides import depends_on_nccl
 from closeknit.launch.gang import Gang, Manifest

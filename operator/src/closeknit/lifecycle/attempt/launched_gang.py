@@ -25,11 +25,11 @@ from closeknit.cluster.node.mig_devices import mig_resource
 from closeknit.cluster.node.node import NodeView
 from closeknit.cluster.objects.nic_exposure import NicExposure, is_claimed, networks, nic_exposure
 from closeknit.cluster.objects.pod_requests import CPU
+from closeknit.launch.cloud_platforms import platform
 from closeknit.launch.cpus import are_open
 from closeknit.launch.gang import Gang
 from closeknit.launch.member import Member
 from closeknit.launch.network import NCCL_TRANSPORTS
-from closeknit.launch.platform import platform
 from closeknit.launch.template import trainer_index
 from closeknit.lifecycle.attempt.remedies import remedies
 from closeknit.placement.candidates.offer import fewest_joined

@@ -10,7 +10,7 @@ from closeknit.api.text.opaque import short
 from closeknit.api.trainingjob import MUTABLE, RdmaPolicy
 from closeknit.cluster.booking.booking import names
 from closeknit.cluster.booking.gang_sidecar import may_have_sidecar, refused_since
-from closeknit.cluster.booking.restart_codes import asks_for_restarts
+from closeknit.cluster.booking.in_place_exit_codes import asks_for_restarts
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.node import NodeView
 from closeknit.cluster.objects.node_objects import RESTARTS_IN_PLACE

@@ -43,7 +43,8 @@ from closeknit.placement.values.sentences import listed
 
 # New numbers in the words of a job that waits are written at most so often: a full cluster with many waiting jobs would
 # else write all their statuses whenever a Pod comes or goes. So is a reason that the job was told lately: reasons that
-# come and go with other jobs are numbers of a kind. Another reason is written as soon as telling.py has room for it.
+# come and go with other jobs are numbers of a kind. Another reason is written as soon as message_rate.py
+# has room for it.
 TOLD_AGAIN = timedelta(minutes=1)
 # For so long a reason was told lately: the Event that told it is still there (--event-ttl of the API server).
 TOLD_LATELY = timedelta(hours=1)

@@ -7,12 +7,20 @@ from collections.abc import Callable, Iterable, Iterator
 from closeknit.cluster.forest.domain import Domain
 from closeknit.cluster.forest.group import Group, MachineKind
 from closeknit.cluster.objects.nic_exposure import asks_for_nics
-from closeknit.placement.candidates.areas import Area, Areas, Members, OfferMask, OfferNumber, branching, mask_of_offers
 from closeknit.placement.candidates.cpu_cover import CpuCover, cpu_cover, cpu_milli
 from closeknit.placement.candidates.held_gpus import HeldGpus
 from closeknit.placement.candidates.node_filter import is_kept, untolerated
 from closeknit.placement.candidates.offer import Offer, Terms, matching, terms
 from closeknit.placement.candidates.resource_fit import with_room
+from closeknit.placement.candidates.usable_areas import (
+    Area,
+    Areas,
+    Members,
+    OfferMask,
+    OfferNumber,
+    branching,
+    mask_of_offers,
+)
 from closeknit.placement.gpusets.gpu_sets import GpuSets
 from closeknit.placement.values.request import NodeCriteria
 

@@ -7,11 +7,11 @@ from closeknit.api.reasons import ExclusionReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.node import HolderKind, NodeView
 from closeknit.cluster.objects.taints_and_faults import Fault, FaultKind
-from closeknit.placement.candidates.areas import Areas
 from closeknit.placement.candidates.binding import UNTOLD, bindable, unbound
 from closeknit.placement.candidates.node_filter import in_reach, is_chosen, is_kept, selected, untolerated
 from closeknit.placement.candidates.offer import Offer
 from closeknit.placement.candidates.resource_fit import shortage
+from closeknit.placement.candidates.usable_areas import Areas
 from closeknit.placement.values.request import Request
 from closeknit.placement.values.sentences import count, listed
 

@@ -15,12 +15,12 @@ from closeknit.cluster.forest.group import MachineKind
 from closeknit.machine.graph import Machine
 from closeknit.placement.allreduce.paths import Paths
 from closeknit.placement.allreduce.rings import SET_STEPS, STEPS, Rings, rings
-from closeknit.placement.candidates.areas import Area, Areas
 from closeknit.placement.candidates.binding import Seat
 from closeknit.placement.candidates.candidate_tree import CandidateTree
 from closeknit.placement.candidates.held_gpus import HeldGpus
 from closeknit.placement.candidates.node_filter import selected
 from closeknit.placement.candidates.offer import Offer, Terms
+from closeknit.placement.candidates.usable_areas import Area, Areas
 from closeknit.placement.gang.offer_values import OfferValues
 from closeknit.placement.gpusets.best_first import ASKED_GPUS, ASKED_NODES, FEW_STEPS, FEW_TIMES, BestFirstSets
 from closeknit.placement.gpusets.exhaustive import ExhaustiveSets

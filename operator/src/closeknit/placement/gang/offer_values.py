@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from math import gcd
 from typing import Generic, TypeVar
 
-from closeknit.placement.candidates.areas import OfferMask, OfferNumber, numbers_of
+from closeknit.placement.candidates.usable_areas import OfferMask, OfferNumber, numbers_of
 
 V = TypeVar("V")
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from closeknit.placement.candidates.areas import Areas, OfferMask, OfferNumber, numbers_of
 from closeknit.placement.candidates.offer import Joint, Peers
+from closeknit.placement.candidates.usable_areas import Areas, OfferMask, OfferNumber, numbers_of
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gang.offer_values import OfferValues
 from closeknit.placement.gang.share_sizes import ShareSize

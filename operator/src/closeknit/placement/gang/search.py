@@ -15,8 +15,8 @@ from closeknit.api.trainingjob import NvlinkPolicy, RdmaPolicy
 from closeknit.api.trainingjob_status import Binding
 from closeknit.placement.allreduce.bandwidth import RDMA_TRANSPORTS
 from closeknit.placement.allreduce.paths import nvlink_generation
-from closeknit.placement.candidates.areas import Areas, OfferNumber
 from closeknit.placement.candidates.offer import Peers
+from closeknit.placement.candidates.usable_areas import Areas, OfferNumber
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gang.interconnect import Interconnect
 from closeknit.placement.gang.layout import Layout, best_of, best_of_drafts

@@ -8,9 +8,9 @@ from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob import NvlinkPolicy
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.forest.group import MANY_HOLDERS
-from closeknit.placement.candidates.areas import OfferMask, OfferNumber, numbers_of
 from closeknit.placement.candidates.binding import Seat, seat
 from closeknit.placement.candidates.offer import Joint, Offer, Terms
+from closeknit.placement.candidates.usable_areas import OfferMask, OfferNumber, numbers_of
 from closeknit.placement.gang.cache import OfferShare, Same, Tables
 from closeknit.placement.gang.offer_values import OfferValues
 from closeknit.placement.gang.share_sizes import ShareSize

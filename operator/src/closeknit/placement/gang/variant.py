@@ -9,8 +9,8 @@ from functools import cached_property, partial
 from math import inf
 from operator import attrgetter
 
-from closeknit.placement.candidates.areas import OfferNumber, mask_of_offers, numbers_of
 from closeknit.placement.candidates.offer import Peers
+from closeknit.placement.candidates.usable_areas import OfferNumber, mask_of_offers, numbers_of
 from closeknit.placement.gang.cache import OfferShare
 from closeknit.placement.gang.layout import Draft, Layout, Merit, Part, Sketch
 from closeknit.placement.gang.offer_values import OfferValues

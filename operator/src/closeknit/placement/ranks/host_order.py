@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from closeknit.placement.ranks.axis_traffic import Edges, between_hosts
-from closeknit.placement.ranks.lines import filled, wound
+from closeknit.placement.ranks.host_lines import filled, wound
 from closeknit.placement.values.request import Request
 
 ORDER_STEPS = 400_000  # looks at what one position exchanges with another: some 0.25 s

@@ -11,10 +11,10 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.machine.islands import islands
 from closeknit.placement.allreduce.bandwidth import RDMA_TRANSPORTS
 from closeknit.placement.allreduce.paths import nvlink_generation
-from closeknit.placement.candidates.areas import Areas
 from closeknit.placement.candidates.binding import bindable, is_left_to_plugin, is_untold
 from closeknit.placement.candidates.excluded import excluded, remedy
 from closeknit.placement.candidates.offer import matching
+from closeknit.placement.candidates.usable_areas import Areas
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gang.interconnect import Interconnect
 from closeknit.placement.gang.layout import Layout

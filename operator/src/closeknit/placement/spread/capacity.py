@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 
-from closeknit.placement.candidates.areas import Area
+from closeknit.placement.candidates.usable_areas import Area
 from closeknit.placement.spread.cost import Scale
 from closeknit.placement.spread.leaf import LeafNodes
 

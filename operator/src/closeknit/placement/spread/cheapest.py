@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from closeknit.placement.candidates.areas import Area, OfferMask, OfferNumber, numbers_of
+from closeknit.placement.candidates.usable_areas import Area, OfferMask, OfferNumber, numbers_of
 from closeknit.placement.spread.capacity import Capacity
 from closeknit.placement.spread.cost import PackedCost, Scale
 from closeknit.placement.spread.domain_counts import Alike, FewestDomains

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from closeknit.placement.candidates.areas import Area, Members
+from closeknit.placement.candidates.usable_areas import Area, Members
 from closeknit.placement.spread.capacity import Capacity
 from closeknit.placement.spread.leaf import LeafNodes
 from closeknit.placement.spread.min_sums import Pick

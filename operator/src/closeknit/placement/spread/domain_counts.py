@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sized
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from closeknit.placement.candidates.areas import Area
+from closeknit.placement.candidates.usable_areas import Area
 from closeknit.placement.spread.capacity import Capacity
 from closeknit.placement.spread.frontier import COUNT_BITS, Counted, FrontierStep, Menu, combined, step_of
 from closeknit.placement.spread.knapsack import Knapsack, Pairs, cost_of

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from closeknit.placement.candidates.areas import Area
+from closeknit.placement.candidates.usable_areas import Area
 from closeknit.placement.spread.capacity import Capacity
 from closeknit.placement.spread.coin_sums import CoinSums
 from closeknit.placement.spread.domain_counts import FewestDomains

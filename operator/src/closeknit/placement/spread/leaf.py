@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from closeknit.placement.candidates.areas import Area, Members, OfferNumber
+from closeknit.placement.candidates.usable_areas import Area, Members, OfferNumber
 from closeknit.placement.spread.cost import PackedCost, Scale
 from closeknit.placement.spread.min_sums import Pick, SumEntry, certain, cheapest_sums, named_sums
 

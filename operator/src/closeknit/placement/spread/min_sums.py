@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
-from closeknit.placement.candidates.areas import OfferNumber
+from closeknit.placement.candidates.usable_areas import OfferNumber
 
 V = TypeVar("V")
 Pick = tuple[str, int, OfferNumber]  # (node, units, its offer); a node is picked once

@@ -11,13 +11,13 @@ from closeknit.api.trainingjob import Defragment
 from closeknit.api.trainingjob_status import PlacementStatus
 from closeknit.cluster.booking.booking import Booking
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
-from closeknit.lifecycle.book import assumed
+from closeknit.lifecycle.book_gang import assumed
 from closeknit.lifecycle.status.conditions import is_true
 from closeknit.lifecycle.status.pauses import restart_at
 from closeknit.lifecycle.verdict import Book
 from closeknit.placement.free_domains import free_domains, gain
 from closeknit.placement.values.request import NOBODY, request
-from closeknit.scheduling.elastic.growth import holding_both
+from closeknit.scheduling.elastic.growth_contenders import holding_both
 from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.preemption.elsewhere import is_as_good

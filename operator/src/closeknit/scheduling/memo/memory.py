@@ -7,7 +7,7 @@ from closeknit.api.names import JobKey
 from closeknit.lifecycle.writes.answers import Answers
 from closeknit.scheduling.memo.advice import Advice
 from closeknit.scheduling.memo.follow_inputs import FollowInputs
-from closeknit.scheduling.memo.telling import ToldWords
+from closeknit.scheduling.memo.message_rate import ToldWords
 from closeknit.scheduling.queue.entries import QueueEntry, RequestShape, Schedule
 
 

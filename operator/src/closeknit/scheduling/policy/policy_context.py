@@ -6,7 +6,7 @@ from datetime import datetime
 
 from closeknit.api.names import JobKey
 from closeknit.cluster.cluster import Cluster
-from closeknit.scheduling.elastic.growth import Growth
+from closeknit.scheduling.elastic.growth_contenders import Growth
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.questions import Questions
 from closeknit.scheduling.policy.contenders import Crowd

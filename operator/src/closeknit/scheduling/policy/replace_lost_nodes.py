@@ -28,7 +28,7 @@ from closeknit.cluster.booking.booking import Booking, BookingShare, booking, na
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.attempt.own_gpus import with_own_gpus_free
-from closeknit.lifecycle.book import assumed, booked_share
+from closeknit.lifecycle.book_gang import assumed, booked_share
 from closeknit.lifecycle.failures.kept_shares import marked
 from closeknit.lifecycle.failures.staying_pods import replacing
 from closeknit.lifecycle.health.attempt_end import SWAPPED
@@ -40,7 +40,7 @@ from closeknit.placement.replacement_nodes import NONE, Replacement, not_replace
 from closeknit.placement.values.placement import Placement, Share
 from closeknit.placement.values.request import NOBODY, Request, request
 from closeknit.placement.values.sentences import count
-from closeknit.scheduling.elastic.growth import holding_both
+from closeknit.scheduling.elastic.growth_contenders import holding_both
 from closeknit.scheduling.elastic.sizes import fewer, largest
 from closeknit.scheduling.policy.patience import asked_again_at
 from closeknit.scheduling.policy.policy_context import Walk

@@ -15,7 +15,7 @@ from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.verdict import Evict, Relocate, Shrink
 from closeknit.lifecycle.writes.answers import NOTHING
 from closeknit.placement.values.request import NOBODY, request
-from closeknit.scheduling.elastic.growth import holding_both
+from closeknit.scheduling.elastic.growth_contenders import holding_both
 from closeknit.scheduling.elastic.sizes import fewer
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.preemption.elsewhere import elsewhere

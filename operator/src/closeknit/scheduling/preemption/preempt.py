@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
-from closeknit.lifecycle.book import assumed
+from closeknit.lifecycle.book_gang import assumed
 from closeknit.lifecycle.verdict import Await, Wait, WaitCause
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.policy.admit import admit, cannot_be_made

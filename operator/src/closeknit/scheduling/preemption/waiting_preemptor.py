@@ -9,7 +9,7 @@ from closeknit.api.trainingjob_status import MAX_AWAITED
 from closeknit.cluster.booking.booking import AwaitedAttempt, Booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
-from closeknit.lifecycle.book import assumed
+from closeknit.lifecycle.book_gang import assumed
 from closeknit.lifecycle.failures.kept_shares import fitness
 from closeknit.lifecycle.status.pauses import over_at
 from closeknit.lifecycle.verdict import Await, Book, Refusal, Wait, WaitCause

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
-from closeknit.lifecycle.book import assumed
+from closeknit.lifecycle.book_gang import assumed
 from closeknit.lifecycle.status.conditions import moment
 from closeknit.lifecycle.status.pauses import over_at
 from closeknit.lifecycle.status.pending import traits

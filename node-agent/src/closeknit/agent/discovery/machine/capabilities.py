@@ -3,7 +3,7 @@
 import re
 
 from closeknit.agent.discovery.machine import nvlink
-from closeknit.agent.discovery.machine.capture import is_capture
+from closeknit.agent.discovery.machine.video_capture import is_capture
 from closeknit.agent.discovery.readings.plausible import possible
 from closeknit.agent.discovery.readings.readings import KernelReading, Readings
 from closeknit.api.nodetopology import Capabilities, RdmaNamespaces, Support

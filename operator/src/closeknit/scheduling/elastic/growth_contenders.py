@@ -7,7 +7,7 @@ from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.booking import Booking, until_stored
 from closeknit.cluster.booking.job import is_whole
 from closeknit.cluster.cluster import Cluster
-from closeknit.lifecycle.book import assumed
+from closeknit.lifecycle.book_gang import assumed
 from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.stored_job import is_finished
 from closeknit.placement.values.placement import Placement

@@ -8,8 +8,8 @@ from typing import Any
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from closeknit.controller.metrics import Metrics
-from closeknit.controller.writes.keys import with_key_pair
 from closeknit.controller.writes.resources import BY_KIND, TRAINING_JOBS
+from closeknit.controller.writes.ssh_key_pair import with_key_pair
 from closeknit.controller.writes.writes import Writes
 from closeknit.kube.api import JsonObject, Key, Resource
 from closeknit.lifecycle.writes.plan import Plan

@@ -12,7 +12,7 @@ from closeknit.cluster.job_volumes import NO_VOLUMES
 from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import Answers
 from closeknit.lifecycle.writes.plan import Notice, Plan, Telling
-from closeknit.scheduling.memo.telling import ToldWords, WantedWords, allot
+from closeknit.scheduling.memo.message_rate import ToldWords, WantedWords, allot
 from closeknit.scheduling.queue.entries import QueueEntry
 from scenarios.manifests import training_job
 from scenarios.story import NOW

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeknit.kube.pieces import elements, members
+from closeknit.kube.json_pieces import elements, members
 
 TEXTS = st.sampled_from(["", "a", "[,", "]}", '"', "\\", '\\",', ":", "\u00e4"])
 VALUES = st.recursive(

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from closeknit.kube.pieces import members
+from closeknit.kube.json_pieces import members
 
 
 class NoHead(Exception):  # noqa: N818 -- a fact about an object, and no error of ours

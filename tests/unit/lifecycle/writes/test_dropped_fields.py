@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.lifecycle.writes.unkept import additions
+from closeknit.lifecycle.writes.dropped_fields import additions
 
 CASES: dict[str, tuple[Any, Any, set[str] | None]] = {
     "nothing": ({"a": 1}, {"a": 1}, set()),

@@ -14,14 +14,14 @@ from closeknit.api.reasons import ConditionType, EndReason, EventReason
 from closeknit.api.trainingjob_status import RoomToGrow, TrainingJobStatus
 from closeknit.cluster.booking.booking import Booking
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
-from closeknit.lifecycle.book import too_large, too_many
+from closeknit.lifecycle.book_gang import too_large, too_many
 from closeknit.lifecycle.status.conditions import is_true, moment, stated
 from closeknit.lifecycle.transitions.ends import KEPT_ATTEMPTS
 from closeknit.lifecycle.transitions.next_status import GROWS_AFTER
 from closeknit.lifecycle.verdict import Grow, Keep
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, request
-from closeknit.scheduling.elastic.growth import holding_both
+from closeknit.scheduling.elastic.growth_contenders import holding_both
 from closeknit.scheduling.elastic.sizes import largest, more
 from closeknit.scheduling.policy.hold import held
 from closeknit.scheduling.policy.policy_context import Walk
