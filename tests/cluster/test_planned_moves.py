@@ -55,6 +55,8 @@ def test_a_gang_starts_by_a_move_though_the_operator_is_killed_meanwhile(site: B
     assert nodes(site, "x") == nodes(site, "y") == [first]
     assert there == [second]
     site.delete("trainingjob", "x")
+    # The garbage collector looks for new kinds every 30 s, and collects nothing of a CRD's owners before.
+    site.cluster.wait_for(lambda: not any(pod.startswith("x-") for pod in site.live_pods()), "x's Pod to be gone", 90)
     (old,) = [pod for pod in site.live_pods() if pod.startswith("z-")]
     site.finish(old, "late")  # it takes its time to end, as one does that writes a checkpoint
     site.submit("big", **spec, **WHOLE_NODE)
