@@ -164,5 +164,5 @@ def test_on_a_small_screen_no_word_is_cut_off(width: int, height: int, is_whole:
 def test_an_object_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wire = {**SPEC.wire(), "gpus": "eight"}
     monkeypatch.setattr(type(SPEC), "wire", lambda _: wire)
-    with pytest.raises(NotThere, match="cannot read the NodeTopology gpu-01: spec.gpus: "):
+    with pytest.raises(NotThere, match=r"cannot read the NodeTopology gpu-01: spec\.gpus: "):
         look(Cluster(), tmp_path)
