@@ -21,16 +21,16 @@ def plugin(jobs: Jobs) -> Iterator[None]:
 
 def test_what_a_job_sends_is_shaped(jobs: Jobs) -> None:
     jobs.begin("egress")
-    assert [rates(node, number) for number, node in enumerate(jobs.stand.nodes)] == [[], []]
+    assert [rates(node) for node in jobs.stand.nodes] == [[], []]
     jobs.train(["sleep", "600"], gpus=16, network={"egressBandwidth": RATE})
     jobs.wait_for_state("Running")
-    assert [rates(node, 2 + number) for number, node in enumerate(jobs.stand.nodes)] == [[BYTES_PER_S]] * 2
+    assert [rates(node) for node in jobs.stand.nodes] == [[BYTES_PER_S]] * 2
     jobs.delete("trainingjob", "train")
     jobs.wait_for_nothing()
 
 
-def rates(node: LocalNode, number: int) -> list[int]:
+def rates(node: LocalNode) -> list[int]:
     """What the node lets its Pods send, in bytes per second, where it does not let them send what they like."""
-    rules = json.loads(node.run_program(f"tc-{number}", "tc", "-json", "qdisc", "show"))
+    rules = json.loads(node.run_program("tc", "tc", "-json", "qdisc", "show"))
     print(node.site.name, *rules, sep="\n")
     return [rule["options"]["rate"] for rule in rules if rule["kind"] == "tbf"]
