@@ -70,7 +70,8 @@ def schedule(
     crowd, probation = Crowd(cluster), Probation(cluster, memory, now)
     queue = in_order(cluster, last, memory)
     preemptions = Preemptions(queue, last, now, memory.busy, are_bounded=memory.is_rationed)
-    reserving = QueueReservation(last, tables, now, probation.may_be_refused)
+    lemons = LemonsLast(cluster, now)
+    reserving = QueueReservation(last, tables, now, probation.may_be_refused, lambda: lemons.worst_first)
     templates = template_memory(cluster, last)
     movers = Movers(cluster, memory.answers, memory.busy, now, known=last.movable)
     walk = Walk(
@@ -81,7 +82,7 @@ def schedule(
         patience=Patience(tables),
         probation=probation,
         crowd=crowd,
-        lemons=LemonsLast(cluster, now),
+        lemons=lemons,
         preemptions=preemptions,
         reserving=reserving,
         growth=Growth(cluster, questions.could_place),

@@ -8,16 +8,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.lifecycle.verdict import Wait
 from closeknit.placement.gang.cache import Tables
-from closeknit.placement.place import place
-from closeknit.placement.values.request import Request
+from closeknit.placement.values.placement import Placement
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.queue import entries, queue_reservation
-from closeknit.scheduling.reservation import backfill, reserve
+from closeknit.scheduling.queue.queue_reservation import Ask, QueueReservation
+from closeknit.scheduling.reservation import reserve
 from closeknit.scheduling.schedule import schedule
 from closeknit.simulation.operated import Operated
 from closeknit.simulation.replay import replay
@@ -208,23 +209,36 @@ def test_nobody_waits_twice_as_long_as_it_was_told_whatever_a_long_job_declared_
     assert all(was_s <= 2 * max(60, said_s) for said_s, was_s in told_and_was(jobs, "r1", "r1"))
 
 
-FOUR = {"gpus": 4, "topology": {"gpusPerNode": 4}}  # no patience, with which a job asks twice
+EAGER: Manifest = {
+    "gpus": 4,
+    "topology": {"gpusPerNode": 4},
+}  # no patience, with which a job asks twice
 
 
-def test_jobs_that_differ_in_what_they_declare_share_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the first job still fits beside one that ends after its moment does not depend on how much later."""
-    asked: list[Request] = []
+@pytest.mark.parametrize("asks", [EAGER, {"gpus": 4}], ids=["eager", "patient"])
+def test_jobs_that_differ_in_what_they_declare_share_one_question(
+    monkeypatch: pytest.MonkeyPatch, asks: Manifest
+) -> None:
+    """Whether the first job still fits beside one that ends after its moment does not depend on how much later. Nobody
+    is asked again in the next decision: a thousand patient jobs would ask as many questions every second."""
+    asked: list[Cluster] = []
+    passing = QueueReservation.passing
 
-    def counted(cluster: Cluster, request: Request, tables: Tables) -> object:
-        asked.append(request)
-        return place(cluster, request, tables)
+    def counted(self: QueueReservation, job: TrainingJob, answer: Placement, alone: Cluster, ask: Ask) -> object:
+        asked.append(alone)
+        return passing(self, job, answer, alone, ask)
 
-    monkeypatch.setattr(backfill, "place", counted)
-    said = ({**FOUR, "expectedDuration": f"{40 + number}h"} for number in range(40))
+    monkeypatch.setattr(QueueReservation, "passing", counted)
+    said = ({**asks, "expectedDuration": f"{40 + number}h"} for number in range(40))
     jobs = (training_job(f"late-{number}", spec=spec) for number, spec in enumerate(said))
     objects = [each for each in map(from_document, (*full_queue(), *jobs)) if each is not None]
-    found = schedule(build(objects), Tables(), Memory(), NOW)
+    tables = Tables()
+    found = schedule(build(objects), tables, Memory(), NOW)
     waiting = [entry.verdict for entry in found.entries if entry.is_behind]
     assert len(waiting) == 41
     assert len({verdict.refusal.message for verdict in waiting if isinstance(verdict, Wait)}) == 41
-    assert len(asked) <= 4
+    assert 1 <= len(asked) <= 4
+    before, at = len(asked), NOW + timedelta(seconds=1)
+    again = schedule(found.cluster.at(at), tables, Memory(schedule=found), at)
+    assert [each.verdict for each in again.entries] == [each.verdict for each in found.entries]
+    assert len(asked) - before <= 2  # each shape once, after the job that is booked and whose booking is not stored

@@ -130,7 +130,7 @@ class Standing:
             is_answered = (known.is_settled and not is_open) and (
                 shape is None
                 or refusal(shape, room) is known.verdict
-                or (known.is_behind and known_wait(known, shape, room) is known.verdict)
+                or (known.behind is not None and known_wait(known, known.behind, room) is known.verdict)
             )
             # Room is still searched for it: where its refusal stands, nothing else of it is asked again.
             if reserving.is_open and known.is_refused and reserving.is_wanted(known):
@@ -234,4 +234,5 @@ def noted(case: Case, outcome: Outcome) -> QueueEntry:
         outcome.is_settled,
         outcome.scene,
         outcome.holders,
+        outcome.behind,
     )

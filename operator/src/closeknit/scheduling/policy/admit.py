@@ -21,8 +21,8 @@ from closeknit.placement.values.request import NOBODY, Request, request
 from closeknit.scheduling.policy.patience import asked_again_at
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.policy.spares import with_spares
-from closeknit.scheduling.queue.entries import NOT_ASKED, Case, Outcome, RequestShape
-from closeknit.scheduling.queue.queue_reservation import Ask
+from closeknit.scheduling.queue.entries import NOT_ASKED, BehindKey, Case, Outcome, RequestShape
+from closeknit.scheduling.queue.queue_reservation import Ask, behind_key
 from closeknit.scheduling.queue.room import Room
 
 
@@ -41,10 +41,10 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
         return questions.not_asked(known)
     alone = with_own_gpus_free(job, case.pods, room.cluster).without(away.devices)
     again = asked_again_at(patience, away.until)
-    # Whether all that ask the same and declare the same may wait behind a reservation with one answer.
-    is_shared = not (alone is not room.cluster or is_kept_whole or case.volumes.choices or walk.lemons.worst_first)
-    wait = walk.reserving.known_wait(case, shape, room) if is_shared else None
-    known_outcome = None if wait is None else Outcome(wait, shape, until=again, is_settled=not away.until)
+    is_like_others = alone is room.cluster  # nothing is free for it alone
+    key = behind_key(case, shape, is_whole=is_kept_whole) if is_like_others else None
+    wait = None if key is None else walk.reserving.known_wait(case, key, room)
+    known_outcome = None if wait is None else Outcome(wait, shape, until=again, is_settled=not away.until, behind=key)
     put_off = known_outcome or _put_off(case, room, walk, shape, alone, is_trial=may_be_refused)
     if put_off is not None:
         return put_off
@@ -53,6 +53,7 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
         shape = _shape(case, room, walk, away, is_patient=True)
         if shape is None or not questions.take_question(shape, case.place, room, alone):
             return questions.not_asked(shape)
+        key = behind_key(case, shape, is_whole=True) if is_like_others else None
         answer = _answer(case, room, walk, shape, alone)
     if isinstance(answer, Wait):
         walk.reserving.offer(case, shape, answer.refusal, alone, is_trial=room.is_trial)
@@ -67,7 +68,7 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
         return Outcome(answer, shape, until=again, is_settled=not (has_left or away.until), scene=scene)
     answer = chosen(shape.request, answer, case.volumes.choices, alone, walk)
     ask = partial(_asked_elsewhere, shape.request, case.volumes.choices, walk, is_kept_whole=is_kept_whole)
-    passing = _passing(case, room, walk, shape, ask, answer, alone, is_shared=is_shared)
+    passing = _passing(case, room, walk, shape, key, ask, answer, alone)
     if not isinstance(passing, Placement):
         passing.until, passing.is_settled = again, passing.is_settled and not away.until
         return passing
@@ -157,21 +158,23 @@ def _passing(
     room: Room,
     walk: Walk,
     shape: RequestShape,
+    key: BehindKey | None,
     ask: Ask,
     answer: Placement,
     alone: Cluster,
-    *,
-    is_shared: bool,
 ) -> Placement | Outcome:
     """What a job gets that leaves what is kept for another, or its wait."""
     if walk.reserving.makes_room_for(case.job, answer):
         return answer
-    if not walk.questions.take_more(case.place):
-        return walk.questions.not_asked(shape)
-    found = walk.reserving.passing(case.job, answer, alone, ask)
-    if found is not None:
-        return found
-    return Outcome(walk.reserving.wait(case, shape, room, is_shared=is_shared), shape, is_settled=is_shared)
+    wait = None if key is None else walk.reserving.known_wait(case, key, room)
+    if wait is None:
+        if not walk.questions.take_more(case.place):
+            return walk.questions.not_asked(shape)
+        found = walk.reserving.passing(case.job, answer, alone, ask)
+        if found is not None:
+            return found
+        wait = walk.reserving.wait(case, key, room)
+    return Outcome(wait, shape, is_settled=key is not None, behind=key)
 
 
 def _asked_elsewhere(

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from operator import is_
 from typing import NamedTuple
 
+from closeknit.api.affinity import NodeAffinity
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.api.reasons import PendingReason
@@ -17,6 +18,7 @@ from closeknit.cluster.cluster import AskedCapacity, Cluster
 from closeknit.cluster.job_volumes import Volumes
 from closeknit.cluster.kueue.workload import Workload
 from closeknit.cluster.pods.pod import Pod
+from closeknit.lifecycle.restart.lemons import Lemon
 from closeknit.lifecycle.status.conditions import moment
 from closeknit.lifecycle.verdict import Refusal, Reservation, Verdict, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import Answers
@@ -134,6 +136,8 @@ class QueueEntry(Case):
     """The cluster for which only this job was refused: its old Pods were counted as gone, or its Pods are too large."""
     holders: Holders | None = None
     """The holders of GPUs of whom no one could make room for it; None where it does not depend on them."""
+    behind: "BehindKey | None" = None
+    """What it waits with behind the reservation of another; None where it does not, or not like others."""
 
     @property
     def known(self) -> "QueueEntry":
@@ -166,6 +170,7 @@ class QueueEntry(Case):
             and self.is_settled == other.is_settled
             and self.scene is other.scene
             and self.holders is other.holders
+            and self.behind == other.behind
         )
 
     def says_like(self, other: "QueueEntry") -> bool:
@@ -179,7 +184,7 @@ class QueueEntry(Case):
 class Outcome:
     """A policy's result for one job; `room` is left for the next one, None where it is the same."""
 
-    __slots__ = ("holders", "is_settled", "room", "scene", "shape", "until", "verdict")
+    __slots__ = ("behind", "holders", "is_settled", "room", "scene", "shape", "until", "verdict")
 
     def __init__(
         self,
@@ -191,7 +196,9 @@ class Outcome:
         scene: Cluster | None = None,
         room: Room | None = None,
         holders: Holders | None = None,
+        behind: "BehindKey | None" = None,
     ) -> None:
+        self.behind = behind
         self.holders = holders
         self.room = room
         self.verdict = verdict
@@ -209,6 +216,7 @@ class Outcome:
             and self.holders is known.holders
             and self.shape is known.shape
             and self.until == known.until
+            and self.behind == known.behind
         )
 
 
@@ -238,12 +246,26 @@ class RoomSearch:
     at: datetime
 
 
-BehindKey = tuple[RequestShape, str, str | None, int | None]
-"""What jobs ask for, in which namespace, and how long they run by their declaration and deadline."""
-
-
 Declared = tuple[str | None, int | None]
 """How long a job runs, by its declaration and its deadline."""
+
+
+class AskedBehind(NamedTuple):
+    """What a job asks for that fits, and would delay the reservation."""
+
+    shape: RequestShape
+    is_whole: bool
+    """Whether it takes no more than one machine for now, which its shape does not say."""
+    choices: tuple[NodeAffinity, ...]
+    """Of its volumes."""
+
+
+class BehindKey(NamedTuple):
+    """Jobs of one key wait behind a reservation with the same words."""
+
+    asked: AskedBehind
+    namespace: str
+    declared: Declared
 
 
 class LentKey(NamedTuple):
@@ -278,6 +300,8 @@ class WaitBehind:
     freed: Cluster
     """`Room.freed` where it was asked, as ShapeRefusal has it."""
     reservation: Reservation
+    lemons: tuple[Lemon, ...]
+    """Where it would go last."""
     wait: Wait
 
 

@@ -14,12 +14,14 @@ from closeknit.api.objects import TrainingJob
 from closeknit.api.reasons import PendingReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.reserved_words import behind_reservation
+from closeknit.lifecycle.restart.lemons import Lemon
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.verdict import Refusal, Reservation, Reserve, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import Answers
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.values.placement import Placement
 from closeknit.scheduling.queue.entries import (
+    AskedBehind,
     BehindKey,
     Case,
     QueueEntry,
@@ -56,9 +58,15 @@ class QueueReservation:
     """The reservation of one walk, and what is known of who waits behind it."""
 
     def __init__(
-        self, last: Schedule, tables: Tables, now: datetime, may_be_refused: Callable[[TrainingJob, Answers], bool]
+        self,
+        last: Schedule,
+        tables: Tables,
+        now: datetime,
+        may_be_refused: Callable[[TrainingJob, Answers], bool],
+        lemons: Callable[[], tuple[Lemon, ...]],
     ) -> None:
-        """`may_be_refused`: whether the API server is likely to refuse a job, for which no room is kept."""
+        """`may_be_refused`: whether the API server is likely to refuse a job, for which no room is kept. `lemons`: of
+        this walk, worst first."""
         self.room: ReservedRoom | None = None
         """What is kept now."""
         self.is_open = TRIED > 0
@@ -69,17 +77,20 @@ class QueueReservation:
         """All that has been kept on this walk: another placement where somebody passed."""
         self.behind: dict[BehindKey, WaitBehind] = {}
         """Jobs that fit and wait, as far as their shape and declaration tell."""
-        self._behind_by: dict[RequestShape, WaitBehind] = {}
-        """The last of each shape on this walk."""
+        self._behind_by: dict[AskedBehind, WaitBehind] = {}
+        """The last of those that ask the same, on this walk."""
         self.terms = last.terms
         """What the jobs say of their ends."""
         self.wake_at: datetime | None = None
         """When a reservation may change though nothing has changed."""
         self._may_be_refused = may_be_refused
+        self._lemons = lemons
         self._last = last
         self._tables = tables
         self._now = now.astimezone(UTC).replace(microsecond=0)  # as statuses date a booking
         self._ends_of: Cluster | None = None
+        self._beside: tuple[Cluster, Reservation, Cluster] | None = None
+        """The last cluster in which others than the reserved GPUs were asked for."""
         self.known_ends = last.ends
         """When these are expected to end."""
 
@@ -131,25 +142,23 @@ class QueueReservation:
             self._ends_of, self.known_ends = alone, expected_ends(alone, self._now, self.terms, self.known_ends)
         return self.known_ends.ends
 
-    def known_wait(self, case: Case, shape: RequestShape, room: Room) -> Wait | None:
+    def known_wait(self, case: Case, key: BehindKey, room: Room) -> Wait | None:
         """The wait of a job behind the reservation, where it is known from one that asks the same and does not end
         before the reservation either: only their words differ, which tell what each declares."""
-        kept, key = self.current, _behind_key(case, shape)
+        kept = self.current
         if kept is None:
             return None
         found = self.behind.get(key)
         if found is not None and found.freed is room.freed and found.reservation is kept:
             return found.wait
         before = self._last.behind.get(key)
-        if before is not None and before.reservation is not kept:
+        if before is not None and not (before.reservation is kept and before.lemons == self._lemons()):
             before = None
-        other = self._behind_by.get(shape)
+        other = self._behind_by.get(key.asked)
         is_known = other is not None and other.freed is room.freed and other.reservation is kept
         if not (is_known and self._waits_like(case, kept)) and (before is None or before.scene is not room.scene):
             return None
-        wait = self._wait(case, kept) if before is None else before.wait
-        self._note_wait(key, WaitBehind(room.scene, room.freed, kept, wait))
-        return wait
+        return self._note_wait(key, room, kept, self._wait(case, kept) if before is None else before.wait)
 
     def makes_room_for(self, job: TrainingJob, answer: Placement) -> bool:
         """Whether a job may certainly take this: nothing of it is kept for another, or it ends before."""
@@ -159,7 +168,7 @@ class QueueReservation:
         """What a job gets without delaying the reservation: other GPUs than `answer`, which placement gave it in
         `alone`, or these where the first job still fits beside it; None where it has to wait."""
         assert self.room is not None  # noqa: S101 - it does not certainly pass, for the type checker
-        for found in (ask(alone.without(self.room.devices)), answer):
+        for found in (ask(self._without_kept(alone)), answer):
             beside = None if found is None else self.room.beside(job, found, self._tables)
             if beside is not None:
                 if beside is not self.room.reservation:
@@ -167,26 +176,34 @@ class QueueReservation:
                 return found
         return None
 
+    def _without_kept(self, alone: Cluster) -> Cluster:
+        """The cluster as if what is kept could not be given out; many jobs of a walk ask in the same."""
+        assert self.room is not None  # noqa: S101 - somebody is asked whether he passes it, for the type checker
+        asked = alone, self.room.reservation
+        if self._beside is None or self._beside[0] is not asked[0] or self._beside[1] is not asked[1]:
+            self._beside = *asked, alone.without(self.room.devices)
+        return self._beside[2]
+
     def with_kept(self, devices: Mapping[str, frozenset[str]]) -> Mapping[str, frozenset[str]]:
         """These GPUs and those of the reservation, by node."""
         kept = {} if self.room is None else self.room.devices
         return {node: devices.get(node, frozenset()) | kept.get(node, frozenset()) for node in {*devices, *kept}}
 
-    def wait(self, case: Case, shape: RequestShape, room: Room, *, is_shared: bool) -> Wait:
-        """The wait of a job that may not pass. `is_shared`: whether it is the same for all that ask and declare so."""
+    def wait(self, case: Case, key: BehindKey | None, room: Room) -> Wait:
+        """The wait of a job that may not pass; all of its `key` wait so, None where it is like no other."""
         kept = self.current
         assert kept is not None  # noqa: S101 - it waits behind it, for the type checker
         found = self._wait(case, kept)
-        if is_shared:
-            self._note_wait(_behind_key(case, shape), WaitBehind(room.scene, room.freed, kept, found))
-        return found
+        return found if key is None else self._note_wait(key, room, kept, found)
 
     def _wait(self, case: Case, kept: Reservation) -> Wait:
         words = behind_reservation(case.key.namespace, case.job.spec, kept)
         return Wait(Refusal(WaitCause.REFUSED, PendingReason.BEHIND_RESERVATION, words))
 
-    def _note_wait(self, key: BehindKey, wait: WaitBehind) -> None:
-        self.behind[key] = self._behind_by[key[0]] = wait
+    def _note_wait(self, key: BehindKey, room: Room, kept: Reservation, wait: Wait) -> Wait:
+        noted = WaitBehind(room.scene, room.freed, kept, self._lemons(), wait)
+        self.behind[key] = self._behind_by[key.asked] = noted
+        return wait
 
     def _waits_like(self, case: Case, kept: Reservation) -> bool:
         """Whether a job waits like others that ask the same: it does not end before, and nothing is kept for it."""
@@ -265,9 +282,11 @@ class QueueReservation:
         self.reservations.append(room.reservation)
 
 
-def _behind_key(case: Case, shape: RequestShape) -> BehindKey:
+def behind_key(case: Case, shape: RequestShape, *, is_whole: bool) -> BehindKey:
+    """The key of a job that asks for this; `is_whole`: and takes it in one machine alone."""
     spec = case.job.spec
-    return shape, case.key.namespace, spec.expected_duration, spec.active_deadline_seconds
+    asked = AskedBehind(shape, is_whole, case.volumes.choices)
+    return BehindKey(asked, case.key.namespace, (spec.expected_duration, spec.active_deadline_seconds))
 
 
 def _starts_at(job: TrainingJob, search: RoomSearch) -> datetime | None:

@@ -16,7 +16,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.book_gang import assumed
 from closeknit.lifecycle.verdict import Reservation
 from closeknit.placement.gang.cache import Tables
-from closeknit.placement.place import place
+from closeknit.placement.place import can_place, place
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.reservation.expected_ends import run_time
@@ -43,7 +43,8 @@ class ReservedRoom:
         if are_apart(answer, self.reservation.placement):
             return self.reservation
         future = self.future.with_job(assumed(job, answer))
-        found = place(future, replace(self.asked, patient_level=None), tables)
+        asked = replace(self.asked, patient_level=None)
+        found = place(future, asked, tables) if can_place(future, asked, tables) else None
         if not isinstance(found, Placement):
             return None
         return self.reservation if found == self.reservation.placement else replace(self.reservation, placement=found)
