@@ -41,6 +41,7 @@ from closeknit.placement.gang.cache import Tables
 from closeknit.runtime.responsive import measure_lag
 from closeknit.scheduling.decision import Decision, decide
 from closeknit.scheduling.memo.memory import Memory
+from closeknit.scheduling.warm_up import WarmUp
 from faults.store import Store
 from scenarios.machines import hgx_h200
 from scenarios.manifests import (
@@ -148,6 +149,7 @@ class Core:
         self.now = self._beaten = NOW
         self.answers: dict[str, Answers] = {}
         self.decision: Decision | None = None
+        self._warm_up = WarmUp()
 
     def event(self, *changed: Manifest, gone: tuple[ClusterObject, ...] = ()) -> float:
         """CPU milliseconds of what follows an event."""
@@ -183,7 +185,8 @@ class Core:
         return sum(plan.status is not None and plan.status.placement is not None for plan in told)
 
     def rest(self) -> None:
-        """Decides and stores until nothing is left to write or soon to renew, while every agent lives."""
+        """Decides and stores until nothing is left to write or soon to renew, while every agent lives; then it asks
+        for the shapes of the jobs that wait, as the loop does between two events."""
         while True:
             self.now += timedelta(seconds=1)
             if self.now - self._beaten > BEATS_LAST:
@@ -195,9 +198,11 @@ class Core:
             wake_at = self.decision.schedule.wake_at
             is_soon = wake_at is not None and wake_at <= self.now + LATER
             if not self.store() and not is_soon:
-                return
+                break
             if wake_at is not None and is_soon:
                 self.now = max(self.now, wake_at)
+        while self._warm_up.is_left(self.decision.schedule):
+            self._warm_up.step(self.decision.schedule, self.tables)
 
 
 def heartbeat(number: int, now: datetime) -> Manifest:

@@ -15,6 +15,7 @@ from closeknit.kube.api import Key, Resource
 from closeknit.kube.errors import Forbidden
 from closeknit.placement.gpusets import search_cost
 from closeknit.placement.gpusets.best_first import BestFirstSets
+from closeknit.scheduling import warm_up
 from faults import virtual_time
 from faults.fault import Call
 from faults.store import Store
@@ -114,6 +115,29 @@ def test_a_kind_of_machine_is_worked_out_before_anything_else_changes() -> None:
         await asyncio.sleep(5)
         assert operator.loop.cycles == 1
         assert not operator.watched.has_new_machine
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    virtual_time.run(story())
+
+
+def test_what_waiting_jobs_ask_is_worked_out_before_anything_comes_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the decision in which it does works out nothing."""
+    store = Store()
+    for manifest in plugin_node("gpu-1"):
+        add(store, manifest)
+    for name in ("first", "second"):
+        add(store, training_job(name, spec={"gpus": 8}))
+    operator, asked = Operator(MortalApi(store)), list[int]()
+    monkeypatch.setattr(warm_up, "ideal_gb_s", lambda _, request, __: asked.append(request.gpus))
+
+    async def story() -> None:
+        running = asyncio.create_task(operator.run())
+        await asyncio.sleep(60)
+        assert set(asked) == {8}
+        add(store, training_job("third", spec={"gpus": 7}))
+        await asyncio.sleep(60)
+        assert set(asked) == {7, 8}
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 

@@ -37,6 +37,7 @@ from closeknit.scheduling.decision import Decision, decide
 from closeknit.scheduling.memo.advice import Advisor
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.queue.entries import Schedule
+from closeknit.scheduling.warm_up import WarmUp
 
 COALESCE_S = 0.02  # one change brings others: the Pods of a gang are bound within milliseconds of each other
 # Looking and deciding take a twenty-fifth of the time at most while changes pour in: with a gang of 512 that starts,
@@ -88,6 +89,7 @@ class SchedulingLoop:
         self._tables = Tables()
         self._learned: Domain | None = None
         """The empty cluster with nothing left to learn."""
+        self._warm_up = WarmUp()
         self._advisor = Advisor()
         self._awake = asyncio.Event()
         self._in_flight: dict[JobKey, InFlight] = {}
@@ -163,16 +165,20 @@ class SchedulingLoop:
             waking.cancel()
 
     def _may_learn(self, cluster: Cluster) -> bool:
-        """Whether there is a machine, or an empty cluster, that placement has not worked out yet."""
-        return self._watched.has_new_machine or self._learned is not cluster.forest.empty
+        """Whether there is a machine, an empty cluster, or what a job asks, that placement has not worked out yet."""
+        if self._watched.has_new_machine or self._learned is not cluster.forest.empty:
+            return True
+        return self._decision is not None and self._warm_up.is_left(self._decision.schedule)
 
     async def _learn(self, cluster: Cluster) -> None:
         """One step of it."""
         if (machine := self._watched.new_machine()) is not None:
             await self._worker.run(partial(self._tables.learn, machine))
-        else:
+        elif self._learned is not cluster.forest.empty:
             is_more = await self._worker.run(partial(self._tables.learn_asked, cluster.forest.empty))
             self._learned = None if is_more else cluster.forest.empty
+        elif self._decision is not None:
+            await self._worker.run(partial(self._warm_up.step, self._decision.schedule, self._tables))
 
     async def _is_woken(self, pause_s: float) -> bool:
         """Waits until woken, or until there may be something to do without that."""
