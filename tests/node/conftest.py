@@ -6,7 +6,6 @@ import pytest
 
 from harness.install import free_port, start_operator
 from harness.local_cluster import LocalCluster
-from harness.node.host_python import AGENT_IMAGE
 from harness.node.local_node import LocalNode
 from harness.node.projects import NoNodes, node_programs
 from harness.node.stand import Stand, standing
@@ -56,16 +55,19 @@ def jobs(stand: Stand) -> Iterator[Jobs]:
     """The chart's agents on both nodes, and an operator."""
     with stand.agents_running():
         jobs = Jobs(stand.cluster, free_port(), stand=stand)
-        jobs.pid = start_operator(stand.cluster, jobs.port, f"--sidecar-image={AGENT_IMAGE}")
+        jobs.pid = start_operator(stand.cluster, jobs.port, *jobs.options)
         yield jobs
 
 
 @pytest.fixture
-def no_reports(jobs: Jobs) -> Iterator[None]:
-    """No file that ranks leave or wait for when a test begins, and no job `train` when it ends."""
-    for node in jobs.stand.nodes:
-        for file in node.reports.glob("*"):
-            file.unlink()
+def nothing_is_left(jobs: Jobs) -> Iterator[None]:
+    """Of the test's story, wherever it ended."""
     yield
-    jobs.cluster.kubectl("delete", "trainingjobs", "--all", f"--namespace={jobs.namespace}")
-    jobs.wait_for_nothing()
+    jobs.clear()
+
+
+@pytest.fixture
+def no_pods_are_left(node_cluster: LocalCluster) -> Iterator[None]:
+    """Of those that the test made in the namespace `default`, wherever it ended."""
+    yield
+    node_cluster.kubectl("delete", "pods", "--all", "--namespace=default", "--wait")

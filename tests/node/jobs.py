@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from closeknit.api.objects import TrainingJob
+from harness.node.host_python import AGENT_IMAGE
 from harness.node.stand import Stand
 from harness.node.trainers import DEBIAN
 from harness.operator_bed import Bed
@@ -16,19 +17,30 @@ END_TIMEOUT_S = 600  # it takes 10 to 60 s of two cores; others may need them, t
 class Jobs(Bed):
     """An operator with the two nodes of a Stand."""
 
+    options: ClassVar[tuple[str, ...]] = (f"--sidecar-image={AGENT_IMAGE}",)
     stand: Stand = field(kw_only=True)
     begun: set[str] = field(default_factory=set, kw_only=True)
 
     def begin(self, namespace: str, **labels: str) -> None:
         """See Bed. A test that runs once more has another namespace than before, and nothing of its first try is left:
-        what that did not finish would hold its GPUs, or be taken for its own."""
+        what that did not finish would hold its GPUs, or be taken for its own. Nor is a file that ranks leave or wait
+        for."""
         while namespace in self.begun:
             self.namespace = namespace
-            self.cluster.kubectl("delete", "trainingjobs", "--all", f"--namespace={namespace}")
-            self.wait_for_nothing()
+            self.clear()
             namespace += "-again"
         self.begun.add(namespace)
+        for node in self.stand.nodes:
+            for file in node.reports.glob("*"):
+                file.unlink()
         super().begin(namespace, **labels)
+
+    def clear(self) -> None:
+        """Removes whatever the story has left, wherever it ended: its jobs, and Pods and claims of its own."""
+        here = f"--namespace={self.namespace}"
+        self.cluster.kubectl("delete", "trainingjobs", "--all", here)
+        self.cluster.kubectl("delete", "pods,resourceclaims", "--all", here, "--wait=false")
+        self.wait_for_nothing()
 
     def train(self, command: Sequence[str], *, name: str = "train", image: str = DEBIAN.image, **spec: Any) -> None:
         """Submits a job whose Pods run this command, by `kubectl apply`."""

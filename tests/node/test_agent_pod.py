@@ -12,7 +12,7 @@ from harness.machines import AGENT_NAMESPACE
 from harness.node.stand import Stand
 from node.pods import START_TIMEOUT_S, allocations_known, delete, environment, held, pod, wait_for_phase
 
-pytestmark = pytest.mark.nodes
+pytestmark = [pytest.mark.nodes, pytest.mark.usefixtures("no_pods_are_left")]
 
 NODE = "node-1"
 
@@ -82,6 +82,9 @@ def test_the_agent_pod_says_who_holds_which_gpus(stand: Stand) -> None:
 def test_a_person_sees_live_values_through_the_api_server(stand: Stand) -> None:
     """As docs/topology.md has it: the API server takes the caller's login off, the agent asks it about the token."""
     cluster = stand.cluster
+    for gone in (("viewer", "--namespace=default"), ("closeknit-live", f"--namespace={AGENT_NAMESPACE}")):
+        cluster.kubectl("delete", "serviceaccount", *gone, "--ignore-not-found")  # of a first try
+    cluster.kubectl("delete", "clusterrolebinding", "closeknit-live", "--ignore-not-found")
     cluster.kubectl("create", "serviceaccount", "viewer", "--namespace=default")
     cluster.apply(*viewer_rights())
     viewer = cluster.service_account_kubeconfig("default", "viewer")

@@ -17,7 +17,7 @@ from harness.node.local_node import LocalNode
 from harness.node.stand import PROFILE, Stand
 from node.pods import allocations_known, delete, environment, held, pod, wait_for_phase
 
-pytestmark = pytest.mark.nodes
+pytestmark = [pytest.mark.nodes, pytest.mark.usefixtures("no_pods_are_left")]
 
 SEEN_WITHIN_S = 10
 KNOWN = ("True", "Listed")
@@ -115,8 +115,9 @@ def test_a_kubelet_that_is_gone_is_not_an_empty_node(node_cluster: LocalCluster,
     uuid = environment(node_cluster, "one")["NVIDIA_VISIBLE_DEVICES"]
     agent.wait_until_held({"default/one/main": [uuid]})
     node.stop_program("kubelet")
-    agent.wait_until_held(None, timeout_s=30)  # the last answer counts for 10 s
-    assert agent.condition() == ("False", "KubeletUnreachable")
-    node.start_kubelet()
+    try:
+        agent.wait_until_held(None, timeout_s=30)  # the last answer counts for 10 s
+        assert agent.condition() == ("False", "KubeletUnreachable")
+    finally:
+        node.start_kubelet()
     agent.wait_until_held({"default/one/main": [uuid]})
-    delete(node_cluster, ["one"])

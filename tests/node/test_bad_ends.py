@@ -10,7 +10,7 @@ from closeknit.api.names import UNRESTRICTED_TEMPLATES_LABEL
 from harness.node.trainers import DEBIAN
 from node.jobs import Jobs
 
-pytestmark = pytest.mark.nodes
+pytestmark = [pytest.mark.nodes, pytest.mark.usefixtures("nothing_is_left")]
 
 WAIT = "exec sleep 600"
 TOLD_TO = "crash"  # the file in /reports that a rank waits for
@@ -32,13 +32,6 @@ GRACE_S = 1
 def claims(jobs: Jobs) -> Iterator[None]:
     with jobs.stand.claims():
         yield
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left(jobs: Jobs) -> Iterator[None]:
-    yield
-    jobs.delete("trainingjob", "train")
-    jobs.wait_for_nothing()
 
 
 def test_the_crash_of_a_rank_fails_the_job_beside_whatever_runs_on_and_every_rank_keeps_its_log(jobs: Jobs) -> None:
@@ -146,8 +139,6 @@ def test_what_never_starts_is_told_and_leaves_nothing(jobs: Jobs) -> None:
     assert "cannot be scheduled on node" in ended["message"] and "cannot allocate all claims" in ended["message"]
     expected = ["NotStarting", "Placed", "Placed", "Unschedulable"]
     jobs.cluster.wait_for(lambda: [each for each in sorted(jobs.told()) if each in expected] == expected, "the Events")
-    jobs.delete("trainingjob", "pending")
-    jobs.delete("resourceclaim", "extra")
 
 
 def test_a_pod_that_runs_and_never_becomes_ready_is_told(jobs: Jobs) -> None:
@@ -177,12 +168,12 @@ def aged(of: dict[str, Any], kind: str) -> dict[str, Any]:
 def test_a_claim_on_gpus_that_somebody_takes_ends_the_attempt(jobs: Jobs) -> None:
     """He asks for them behind our back; the job waits until he has gone."""
     jobs.begin("thief")
-    jobs.cluster.apply(*thief("thief", "node-1"))
+    jobs.cluster.apply(*thief(jobs.namespace, "node-1"))
     jobs.cluster.wait_for(lambda: phase(jobs, "thief") == "Running", "the thief to have them")
     jobs.train(["sh", "-c", WAIT], gpus=16)
     jobs.wait_for_reason("InsufficientGPUs")
     assert jobs.names("pods") == ["thief"]
-    jobs.cluster.kubectl("delete", "pod,resourceclaim", "thief", "--namespace=thief")
+    jobs.cluster.kubectl("delete", "pod,resourceclaim", "thief", f"--namespace={jobs.namespace}")
     jobs.wait_for_state("Running")
 
 

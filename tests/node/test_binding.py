@@ -10,7 +10,7 @@ from harness.node.gpus import uuids
 from harness.node.local_node import LocalNode
 from node.jobs import Jobs
 
-pytestmark = pytest.mark.nodes
+pytestmark = [pytest.mark.nodes, pytest.mark.usefixtures("nothing_is_left")]
 
 Measure = Callable[[str, object], None]
 VERIFIED_WITHIN_S = 10
@@ -23,13 +23,6 @@ PLANNED, SLOWER = (0, 1, 2, 3), (0, 1, 6, 7)
 def plugin(jobs: Jobs) -> Iterator[None]:
     with jobs.stand.plugin():
         yield
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left(jobs: Jobs) -> Iterator[None]:
-    yield
-    jobs.delete("trainingjob", "train")
-    jobs.wait_for_nothing()
 
 
 def test_a_whole_node_is_given_as_planned(jobs: Jobs, record_property: Measure) -> None:

@@ -29,22 +29,44 @@ until test -e /reports/$HOSTNAME-may-end; do sleep 0.2; done
 
 @pytest.fixture(scope="module", autouse=True)
 def machines(jobs: Jobs) -> Iterator[None]:
-    """The first node gives its devices by plugins, the second by claims."""
     classes = (mig_class(), nic_class())
     jobs.cluster.apply(*classes)
-    first, second = jobs.stand.nodes
     with jobs.stand.other_machines(MACHINE, "{migGPUs: [0]}"):
-        first.offer_gpus(whole(first))
-        first.offer_gpus(cut(first), "mig")
-        second.offer_claims({"gpus": [*whole(second)["gpus"], *cut(second)["gpus"]]})
-        jobs.begin("devices")
         yield
-        for node in (first, second):
-            node.withdraw_claims()
     for each in classes:
         jobs.cluster.delete("deviceclass", each["metadata"]["name"])
 
 
+@pytest.fixture
+def of_both_kinds(jobs: Jobs) -> Iterator[None]:
+    """The first node gives its devices by plugins, the second by claims."""
+    first, second = jobs.stand.nodes
+    first.offer_gpus(whole(first))
+    first.offer_gpus(cut(first), "mig")
+    second.offer_claims({"gpus": [*whole(second)["gpus"], *cut(second)["gpus"]]})
+    jobs.begin("devices")
+    yield
+    jobs.clear()  # a kubelet ends no Pod whose driver is gone
+    first.withdraw_gpus("mig")
+    first.withdraw_gpus()
+    second.withdraw_claims()
+
+
+@pytest.fixture
+def by_claims(jobs: Jobs) -> Iterator[None]:
+    """Both nodes give everything by claims, DRANET's NICs among it."""
+    for node in jobs.stand.nodes:
+        node.offer_claims(whole(node))
+        node.offer_claims(pretended_nics(node.site.name, MACHINE), "nics")
+    jobs.begin("nics")
+    yield
+    jobs.clear()
+    for node in jobs.stand.nodes:
+        node.withdraw_claims("nics")
+        node.withdraw_claims()
+
+
+@pytest.mark.usefixtures("of_both_kinds")
 def test_the_mig_device_that_a_plugin_chose_is_told(jobs: Jobs) -> None:
     node = jobs.stand.nodes[0]
     every = uuids(cut(node))
@@ -60,6 +82,7 @@ def test_the_mig_device_that_a_plugin_chose_is_told(jobs: Jobs) -> None:
     assert said["visible"] == [every[3]]
 
 
+@pytest.mark.usefixtures("of_both_kinds")
 def test_a_claim_gives_the_very_mig_device(jobs: Jobs) -> None:
     node = jobs.stand.nodes[1]
     for name in ("one", "other"):
@@ -76,14 +99,9 @@ def test_a_claim_gives_the_very_mig_device(jobs: Jobs) -> None:
     assert len(set(devices.values())) == 2
 
 
+@pytest.mark.usefixtures("by_claims")
 def test_claims_give_the_planned_gpus_with_the_nics_beside_them(jobs: Jobs) -> None:
-    """Over both nodes, which now give everything by claims, DRANET's NICs among it."""
-    first, second = jobs.stand.nodes
-    first.withdraw_gpus("mig")
-    first.withdraw_gpus()
-    first.offer_claims(whole(first))
-    for node in (first, second):
-        node.offer_claims(pretended_nics(node.site.name, MACHINE), "nics")
+    """Over both nodes."""
     train(jobs, "nics", gpus=6, topology={"gpusPerNode": 3}, network={"rdma": "Required"})
     assert verified(jobs, "nics") == "every Pod has the planned GPUs"
     shares = planned(jobs, "nics")
@@ -95,15 +113,6 @@ def test_claims_give_the_planned_gpus_with_the_nics_beside_them(jobs: Jobs) -> N
         wanted = [f"/dev/nvidia{gpu}" for gpu in share.gpus] + [f"/dev/infiniband/uverbs{number}" for number in numbers]
         assert len(numbers) == 3 and said["device"] == sorted(wanted)
         assert said["hcas"] == [f"={','.join(sorted(share.nics))}"]
-    jobs.cluster.wait_for(  # a kubelet ends no Pod whose driver is gone
-        lambda: (
-            {each["status"]["phase"] for each in jobs.all("pods") if "nics" in each["metadata"]["name"]}
-            == {"Succeeded"}
-        ),
-        "its kubelets to have ended its Pods",
-    )
-    for node in (first, second):
-        node.withdraw_claims("nics")
 
 
 def whole(node: LocalNode) -> dict[str, Any]:

@@ -21,15 +21,10 @@ WAIT_S = 120
 def site(jobs: Jobs) -> Iterator[Jobs]:
     kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "before-elastic"}}
     with jobs.stand.claims():
-        for node in jobs.stand.nodes:
-            for file in node.reports.glob("*"):
-                file.unlink()
         jobs.begin("elastic-torchrun")
         jobs.cluster.apply({**kind, "value": 1000})
         yield jobs
-        for name in ("train", "urgent"):
-            jobs.cluster.kubectl("delete", "trainingjob", name, f"--namespace={jobs.namespace}", check=False)
-        jobs.wait_for_nothing()
+        jobs.clear()
         jobs.cluster.delete("priorityclass", "before-elastic")
 
 

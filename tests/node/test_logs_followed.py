@@ -10,7 +10,7 @@ import pytest
 
 from node.jobs import Jobs
 
-pytestmark = [pytest.mark.nodes, pytest.mark.usefixtures("no_reports")]
+pytestmark = [pytest.mark.nodes, pytest.mark.usefixtures("nothing_is_left")]
 
 PODS = ("00000", "00001")
 # It counts aloud, and ends as it is told.

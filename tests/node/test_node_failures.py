@@ -44,8 +44,7 @@ def gang(jobs: Jobs, stand_of_three: Stand, request: pytest.FixtureRequest) -> I
     jobs.train(["sh", "-c", SCRIPT], gpus=GPUS, topology={"gpusPerNode": GPUS // 2}, restart={"limit": 1})
     jobs.wait_for_state("Running")
     yield
-    jobs.delete("trainingjob", "train")
-    jobs.wait_for_nothing()
+    jobs.clear()
 
 
 def node_of(stand: Stand, name: str) -> LocalNode:

@@ -6,9 +6,9 @@ from harness.local_cluster import LocalCluster
 from harness.node.gpus import pretended, uuids
 from harness.node.local_node import LocalNode
 from harness.node.trainers import DEBIAN
-from node.pods import delete, environment, pod, wait_for_phase
+from node.pods import environment, pod, wait_for_phase
 
-pytestmark = pytest.mark.nodes
+pytestmark = [pytest.mark.nodes, pytest.mark.usefixtures("no_pods_are_left")]
 
 PYTHON_FETCH = "python3 -c 'import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())'"
 
@@ -21,7 +21,6 @@ def test_pods_of_two_nodes_reach_each_other(node_cluster: LocalCluster, nodes: t
     node_cluster.apply(pod("client", other.site.name, "fetch", f"http://{address}/"))
     wait_for_phase(node_cluster, "client", "Succeeded")
     assert node_cluster.kubectl("logs", "client").startswith("server\n")
-    delete(node_cluster, ["server", "client"])
 
 
 def test_a_pod_reaches_the_api_server(node_cluster: LocalCluster, nodes: tuple[LocalNode, LocalNode]) -> None:
@@ -29,7 +28,6 @@ def test_a_pod_reaches_the_api_server(node_cluster: LocalCluster, nodes: tuple[L
     node_cluster.apply(pod("asks", nodes[0].site.name, "fetch", "http://10.96.0.1:443/"))
     wait_for_phase(node_cluster, "asks", "Succeeded")
     assert node_cluster.kubectl("logs", "asks") == "Client sent an HTTP request to an HTTPS server.\n"
-    delete(node_cluster, ["asks"])
 
 
 def test_a_host_name_behind_a_headless_service_is_known(
@@ -49,7 +47,6 @@ def test_a_host_name_behind_a_headless_service_is_known(
     node_cluster.apply(client)
     wait_for_phase(node_cluster, "client", "Succeeded")
     assert node_cluster.kubectl("logs", "client").startswith("first\n")
-    delete(node_cluster, ["server", "client"])
     node_cluster.kubectl("delete", "service", "ranks")
 
 
@@ -57,11 +54,12 @@ def test_a_pod_gets_gpus_of_its_node(node_cluster: LocalCluster, nodes: tuple[Lo
     node = nodes[1]
     machine = pretended(node.site.name, "hgx-h100-4")
     node.offer_gpus(machine)
-    node_cluster.apply(pod("three", node.site.name, "pause", gpus=3), pod("one", node.site.name, "pause", gpus=1))
-    for name in ("three", "one"):
-        wait_for_phase(node_cluster, name, "Running")
-    got = [environment(node_cluster, name)["NVIDIA_VISIBLE_DEVICES"].split(",") for name in ("three", "one")]
-    assert [len(each) for each in got] == [3, 1]
-    assert sorted(got[0] + got[1]) == sorted(uuids(machine))
-    delete(node_cluster, ["three", "one"])
-    node.withdraw_gpus()
+    try:
+        node_cluster.apply(pod("three", node.site.name, "pause", gpus=3), pod("one", node.site.name, "pause", gpus=1))
+        for name in ("three", "one"):
+            wait_for_phase(node_cluster, name, "Running")
+        got = [environment(node_cluster, name)["NVIDIA_VISIBLE_DEVICES"].split(",") for name in ("three", "one")]
+        assert [len(each) for each in got] == [3, 1]
+        assert sorted(got[0] + got[1]) == sorted(uuids(machine))
+    finally:
+        node.withdraw_gpus()

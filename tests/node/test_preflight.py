@@ -11,7 +11,7 @@ from harness.node.trainers import DEBIAN
 from node.examples import planned, pod
 from node.jobs import Jobs
 
-pytestmark = pytest.mark.nodes
+pytestmark = [pytest.mark.nodes, pytest.mark.usefixtures("nothing_is_left")]
 
 PREFLIGHT = "closeknit-preflight"
 
@@ -20,13 +20,6 @@ PREFLIGHT = "closeknit-preflight"
 def claims(jobs: Jobs) -> Iterator[None]:
     with jobs.stand.claims():
         yield
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left(jobs: Jobs) -> Iterator[None]:
-    yield
-    jobs.delete("trainingjob", "train")
-    jobs.wait_for_nothing()
 
 
 def test_gpus_slower_than_predicted_are_told_and_the_job_runs(jobs: Jobs) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from node.jobs import Jobs
 
-pytestmark = [pytest.mark.nodes, pytest.mark.usefixtures("no_reports")]
+pytestmark = [pytest.mark.nodes, pytest.mark.usefixtures("nothing_is_left")]
 
 RANKS = 4
 # What each rank does: it meets the others, and trains until one of them is told how to end.
