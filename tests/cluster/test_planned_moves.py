@@ -75,4 +75,4 @@ def test_a_gang_starts_by_a_move_though_the_operator_is_killed_meanwhile(site: B
     site.wait_for_state("Running", "big")
     assert "awaits" not in site.job("big")["status"]["placement"]
     assert (ends(site, "z"), ends(site, "big"), ends(site, "y")) == ([("Moved", False)], [], [])
-    assert site.told().count("Moved") == 1
+    assert site.told().count("Moved") <= 1  # killed between a status and its Event it tells none
