@@ -8,6 +8,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import pytest
@@ -135,7 +136,7 @@ def test_a_node_out_of_service_is_replaced_at_once_and_the_rest_is_held(site: Si
     site.kill(nodes[0])
     site.submit("waiting", **{**ON_PLUGIN, "gpus": 16})
     site.wait_for_reason("InsufficientGPUs", "waiting")
-    before = len(site.writes())
+    began = datetime.now(UTC)
     taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
     site.cluster.kubectl("taint", "node", nodes[0], taint)
     site.tainted.append((nodes[0], taint))
@@ -146,7 +147,7 @@ def test_a_node_out_of_service_is_replaced_at_once_and_the_rest_is_held(site: Si
     message = site.job()["status"]["attempts"][0]["message"]
     assert message == f"node {nodes[0]} has the taint node.kubernetes.io/out-of-service"
     assert site.job("waiting")["status"]["state"] == "Queued"
-    own = [each for each in site.writes()[before:] if not each.name.startswith("waiting")]
+    own = [each for each in site.writes(since=began) if not each.name.startswith("waiting")]
     statuses = [each for each in own if each.resource == "trainingjobs"]
     pods = [each for each in own if each.resource == "pods"]
     assert len(statuses) == 3  # the end, the other node, that it runs
@@ -167,7 +168,7 @@ def test_pods_on_healthy_nodes_stay_and_one_new_pod_takes_the_place_of_the_lost_
     begin_run(site.cluster, site.namespace, [lost, stays], 0)
     uid = site.cluster.get("pod", stays, site.namespace)["metadata"]["uid"]
     site.kill(first)
-    before = len(site.writes())
+    began = datetime.now(UTC)
     taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
     site.cluster.kubectl("taint", "node", first, taint)
     site.tainted.append((first, taint))
@@ -184,7 +185,7 @@ def test_pods_on_healthy_nodes_stay_and_one_new_pod_takes_the_place_of_the_lost_
     assert (row["reason"], row["charged"], row["inPlace"]) == ("NodeLost", False, True)
     assert {*row["phases"]} == {"detect", "decide", "free", "bind", "start"}
     assert site.cluster.get("pod", stays, site.namespace)["metadata"]["uid"] == uid
-    found = [f"{each.verb} {each.resource} {each.name}" for each in site.writes()[before:]]
+    found = [f"{each.verb} {each.resource} {each.name}" for each in site.writes(since=began)]
     claim = [f"create resourceclaims {lost}-r1"] if spec is ON_DRA else []
     told = [each for each in found if "pods" in each or "resourceclaims" in each]
     deleted = f"delete pods {lost}"  # unless Kubernetes, which sees the taint as well, was first

@@ -6,6 +6,7 @@ ServiceAccounts. Left out are only the Deployment and the DaemonSet, for kwok's 
 
 import json
 import os
+import signal
 import socket
 import sys
 import urllib.request
@@ -57,7 +58,8 @@ def free_port() -> int:
 
 
 def start_operator(cluster: LocalCluster, port: int, *options: str, timeout_s: float = 30) -> int:
-    """Process id of an operator that is ready within so long; its metrics and health are served on 127.0.0.1:port."""
+    """Process id of an operator that is ready within so long; its metrics and health are served on 127.0.0.1:port. One
+    that is not does not stay: it would decide beside the next."""
     kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, OPERATOR)
     pid = cluster.start_program(
         "operator",
@@ -66,7 +68,11 @@ def start_operator(cluster: LocalCluster, port: int, *options: str, timeout_s: f
         f"--metrics-address=127.0.0.1:{port}",
         *options,
     )
-    cluster.wait_for(lambda: is_ready(port), "the operator to be ready", timeout_s)
+    try:
+        cluster.wait_for(lambda: is_ready(port), "the operator to be ready", timeout_s)
+    except TimeoutError:
+        os.kill(pid, signal.SIGKILL)
+        raise
     return pid
 
 

@@ -6,8 +6,10 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import pytest
@@ -43,13 +45,31 @@ class Bed:
     port: int
     pid: int = 0
     namespace: str = ""
+    unread: int = 0
+    """Where the operator's log stood when the story began."""
 
     def begin(self, namespace: str, **labels: str) -> None:
-        """A story in a namespace of its own, in which Pods can be created at once."""
+        """A story in a namespace of its own, in which Pods can be created at once. An operator runs, even where the
+        story before has failed while none did."""
+        self.revive()
         self.namespace = namespace
         metadata = {"name": namespace, "labels": labels}
         self.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         self.cluster.wait_for_default_account(namespace)
+        self.unread = self._log.stat().st_size if self._log.exists() else 0
+
+    def revive(self) -> None:
+        """Starts an operator where none runs."""
+        if not is_running(self.pid):
+            self.pid = start_operator(self.cluster, self.port, *self.options)
+
+    def said(self) -> str:
+        """What the operator has logged in this story."""
+        return self._log.read_bytes()[self.unread :].decode()
+
+    @property
+    def _log(self) -> Path:
+        return self.cluster.directory / "logs" / "operator.log"
 
     def submit(self, name: str = "train", **spec: Any) -> None:
         container = {"name": "trainer", "image": "registry.example/train:1"}
@@ -113,12 +133,16 @@ class Bed:
     def delete(self, kind: str, name: str) -> None:
         self.cluster.delete(kind, name, self.namespace)
 
-    def writes(self, *, dry_run: bool = False) -> list[AuditEvent]:
-        """What the operator wrote in this story's namespace, in etcd's order."""
+    def writes(self, *, since: datetime | None = None, dry_run: bool = False) -> list[AuditEvent]:
+        """What the operator wrote in this story's namespace, in etcd's order; the last of it may still be missing.
+        `since`: what it began to write later, for of two lists the second may have more of what was before, too."""
         events = [
             event
             for event in self.cluster.audit_events()
-            if event.user == USER and event.namespace == self.namespace and event.dry_run is dry_run
+            if event.user == USER
+            and event.namespace == self.namespace
+            and event.dry_run is dry_run
+            and (since is None or event.received > since)
         ]
         return sorted(events, key=lambda event: (event.revision or 0, event.at))
 
@@ -144,7 +168,8 @@ class Bed:
         return 0.0
 
     def restart(self, how: signal.Signals = signal.SIGKILL) -> None:
-        os.kill(self.pid, how)
+        with suppress(ProcessLookupError):  # the test before has failed to start one
+            os.kill(self.pid, how)
         self.cluster.wait_for(lambda: not is_running(self.pid), "the operator to end")
         self.pid = start_operator(self.cluster, self.port, *self.options)
 

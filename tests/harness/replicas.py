@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from closeknit.controller.leader.leadership import LEASE_NAME
 from harness.audit import AuditEvent
 from harness.chart import NAMESPACE
-from harness.install import free_port, start_operator
+from harness.install import free_port, is_ready, start_operator
 from harness.local_cluster import is_running
 from harness.operator_bed import DRA_NODES, PLUGIN_NODES, Bed, standing
 
@@ -31,6 +31,13 @@ class Replicas(Bed):
     options: ClassVar[tuple[str, ...]] = OPTIONS
     others: dict[int, int] = field(default_factory=dict)
     """Process id of each, by its port."""
+
+    def revive(self) -> None:
+        """Replaces those that do not answer: a test that failed has left them ended or stopped."""
+        for port in [port for port in self.others if not is_ready(port)]:
+            with suppress(ProcessLookupError):
+                os.kill(self.others[port], signal.SIGKILL)
+            self.replace(port)
 
     def start(self, port: int) -> None:
         """One more, which is ready then."""

@@ -4,6 +4,7 @@ Ranks import PyTorch for seconds on two cores, so that what closeknit takes is m
 """
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -106,7 +107,7 @@ def test_a_torchrun_job_begins_again_after_the_crash_of_a_rank(jobs: Jobs) -> No
     met = [f"met-{rank}" for rank in range(RANKS)]
     wait_for_runs(jobs, 1, met)
     jobs.wait_for_state("Running")
-    before, written = uids(jobs), len(jobs.writes())
+    before, moment = uids(jobs), datetime.now(UTC)
     tell(jobs, "crash-3", node=1)
     again = wait_for_runs(jobs, 2, BEGAN)
     ended = min(moments(jobs, name)[0] for pod in PODS if moments(jobs, name := f"ended-{pod}"))
@@ -116,7 +117,7 @@ def test_a_torchrun_job_begins_again_after_the_crash_of_a_rank(jobs: Jobs) -> No
     assert uids(jobs) == before
     (end,) = status["attempts"]
     assert (end["inPlace"], end["charged"], end["reason"]) == (True, True, "PodFailed")
-    writes = jobs.writes()[written:]
+    writes = jobs.writes(since=moment)
     assert {(each.verb, each.resource) for each in writes} <= {("update", "trainingjobs"), ("create", "events")}
     assert len([each for each in writes if each.resource == "trainingjobs"]) <= 2
     assert again - ended <= 8
