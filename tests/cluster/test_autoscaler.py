@@ -1,8 +1,11 @@
 """A job that waits for GPUs asks an autoscaler for nodes, on the real control plane with the real kind, and by Pods of
 which the real scheduler decides. The autoscaler is played by the test: its answer, and nodes that come."""
 
+import os
+import signal
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -30,11 +33,29 @@ PLACEHOLDER = {"metadata": {"annotations": {"closeknit.dev/provisioning-class": 
 CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 
 
+@dataclass
 class AskingBed(Bed):
     """Its jobs ask for nodes."""
 
     options: ClassVar[tuple[str, ...]] = (f"--provisioning-class={CLASS}", f"--placeholder-image={IMAGE}")
     chart: ClassVar[tuple[str, ...]] = ("--set=capacity.enabled=true",)
+    agents: list[int] = field(default_factory=list)
+
+    def begin_without(self, namespace: str, *nodes: str) -> None:
+        """A story in which these nodes are to come: they and the jobs of its first try are gone."""
+        self.begin(namespace)
+        here = f"--namespace={namespace}"
+        self.cluster.kubectl("delete", "trainingjobs,provisioningrequests", "--all", here)
+        self.wait_for_nothing()
+        for pid in self.agents:
+            os.kill(pid, signal.SIGKILL)  # they would tell of them again; of other nodes they have told
+        self.agents.clear()
+        for kind in ("nodetopologies", "nodes"):
+            self.cluster.kubectl("delete", kind, *nodes, "--ignore-not-found")
+
+    def measure(self, *nodes: str) -> None:
+        """Their agents tell of these nodes."""
+        self.agents.append(start_agents(self.cluster, [{"name": each, "profile": ON_PLUGIN_PROFILE} for each in nodes]))
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +87,7 @@ def told(bed: Bed) -> str:
 
 def test_nodes_are_asked_for_measured_and_used(scaled: AskingBed) -> None:
     bed = scaled
-    bed.begin("scaled")
+    bed.begin_without("scaled", "gpu-2")
     bed.submit(gpus=16)
     bed.wait_for_reason("InsufficientGPUs")
     # It asks half a minute later, and looks for who waits every five seconds.
@@ -92,7 +113,7 @@ def test_nodes_are_asked_for_measured_and_used(scaled: AskingBed) -> None:
     node: dict[str, Any] = node_object("gpu-2", ON_PLUGIN_PROFILE, plugin=True, rdma=8)
     bed.cluster.apply(node)
     assert not bed.job()["status"].get("placement")  # it is there, and nobody has measured it
-    start_agents(bed.cluster, [{"name": "gpu-2", "profile": ON_PLUGIN_PROFILE}])
+    bed.measure("gpu-2")
     running = bed.wait_for_state("Running")
     assert [each["name"] for each in running["placement"]["nodes"]] == ["gpu-1", "gpu-2"]
     bed.cluster.wait_for(lambda: not bed.all("provisioningrequests"), "the request to be taken back")
@@ -100,7 +121,7 @@ def test_nodes_are_asked_for_measured_and_used(scaled: AskingBed) -> None:
 
 def test_placeholders_are_bound_to_nodes_that_come_and_give_way_to_the_gang(scaled: AskingBed) -> None:
     bed = scaled
-    bed.begin("placeholders")
+    bed.begin_without("placeholders", "gpu-3", "gpu-4")
     bed.submit(gpus=16)
     bed.change("trainingjob", "train", PLACEHOLDER)
     bed.wait_for_reason("InsufficientGPUs")
@@ -113,7 +134,7 @@ def test_placeholders_are_bound_to_nodes_that_come_and_give_way_to_the_gang(scal
     bed.cluster.apply(*(node_object(name, ON_PLUGIN_PROFILE, plugin=True, rdma=8) for name in ("gpu-3", "gpu-4")))
     bed.cluster.wait_for(lambda: set(bed.nodes_of_pods()) == {"gpu-3", "gpu-4"}, "the scheduler to bind them")
     assert not bed.job()["status"].get("placement")  # nobody has measured the nodes
-    start_agents(bed.cluster, [{"name": name, "profile": ON_PLUGIN_PROFILE} for name in ("gpu-3", "gpu-4")])
+    bed.measure("gpu-3", "gpu-4")
     running = bed.wait_for_state("Running")
     assert [each["name"] for each in running["placement"]["nodes"]] == ["gpu-3", "gpu-4"]
     assert bed.names("pods") == ["train-a1-worker-00000", "train-a1-worker-00001"]
@@ -123,12 +144,12 @@ def test_a_placeholder_that_is_bound_on_a_spare_keeps_nobody_from_asking(scaled:
     """The scheduler takes a spare for free; no Pod can say which nodes it keeps off, else Karpenter would leave it
     out."""
     bed = scaled
-    bed.begin("spared")
+    bed.begin_without("spared", "gpu-5", "gpu-6", "gpu-7")
     nodes = {name: node_object(name, ON_PLUGIN_PROFILE, plugin=True, rdma=8) for name in ("gpu-5", "gpu-6", "gpu-7")}
     for node in nodes.values():
         node["metadata"]["labels"]["pool"] = "spared"
     bed.cluster.apply(nodes["gpu-5"], nodes["gpu-6"])
-    start_agents(bed.cluster, [{"name": name, "profile": ON_PLUGIN_PROFILE} for name in ("gpu-5", "gpu-6")])
+    bed.measure("gpu-5", "gpu-6")
     bed.cluster.wait_for(lambda: {"gpu-5", "gpu-6"} <= measured(bed), "the agents")
     container = {"name": "trainer", "image": "registry.example/train:1"}
     template = {"spec": {"containers": [container], "nodeSelector": {"pool": "spared"}}}
@@ -145,7 +166,7 @@ def test_a_placeholder_that_is_bound_on_a_spare_keeps_nobody_from_asking(scaled:
     bed.cluster.apply(nodes["gpu-7"])
     bed.cluster.wait_for(lambda: "gpu-7" in bed.nodes_of_pods(), "the scheduler to bind it")
     assert (bed.names("pods"), spare["name"] in bed.nodes_of_pods()) == (there, True)
-    start_agents(bed.cluster, [{"name": "gpu-7", "profile": ON_PLUGIN_PROFILE}])
+    bed.measure("gpu-7")
     running = bed.wait_for_state("Running")
     assert [each["name"] for each in running["placement"]["nodes"]] == ["gpu-7"]
     bed.cluster.wait_for(lambda: len(bed.names("pods")) == 2, "its placeholders to be gone")

@@ -53,6 +53,7 @@ def test_two_run_at_once_and_know_nothing_of_each_other(local_cluster: LocalClus
 
 def test_a_further_program_leaves_its_output_there(local_cluster: LocalCluster) -> None:
     printed = local_cluster.directory / "logs" / "talker.log"
+    printed.unlink(missing_ok=True)  # of a first try
     local_cluster.start_program("talker", "sh", "-c", "echo I am $NAME", environment={"NAME": "it"})
     local_cluster.wait_for(lambda: printed.read_text() == "I am it\n", "the program to speak")
     short = local_cluster.start_program("short", "true")

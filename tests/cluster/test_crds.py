@@ -57,7 +57,8 @@ ONCE_BOOKED = WAITING | {"attempt": 2, "attempts": [ENDED], "state": "Suspended"
 
 
 def stored(crds: LocalCluster, name: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    """The name of a job that is stored."""
+    """The name of a job that is stored, in the place of what a first try has stored."""
+    crds.writer.delete("trainingjob", name, NAMESPACE)
     assert crds.writer.create(manifest("TrainingJob", name, spec), NAMESPACE).refusal == ""
     if status:
         said = crds.writer.patch("trainingjob", name, {"status": status}, NAMESPACE, subresource="status")

@@ -51,7 +51,6 @@ def wait_for_refusal(bed: Bed, name: str) -> None:
 
 
 def test_objects_nested_too_deeply_stop_neither_the_operator_nor_anybodys_job(bed: Bed) -> None:
-    log = bed.cluster.directory / "logs" / "operator.log"
     begun_with = bed.pid
     bed.submit("before", **ON_PLUGIN)
     bed.wait_for_state("Running", "before")
@@ -72,7 +71,7 @@ def test_objects_nested_too_deeply_stop_neither_the_operator_nor_anybodys_job(be
         assert is_running(bed.pid)
         assert shown(bed, "trainingjob", "before", ".status.state") == "Running"
         assert shown(bed, "trainingjob", "before", ".status.attempt") == "1"
-        assert "Traceback" not in log.read_text()
+        assert "Traceback" not in bed.said()
     finally:
         bed.delete("pod", name)
         bed.delete("resourceclaim", name)

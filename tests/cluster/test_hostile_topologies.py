@@ -86,4 +86,4 @@ def test_a_node_that_lies_gets_no_job_that_it_cannot_hold_and_takes_nobodys(lied
         assert (status["state"], status["attempt"], status["attempts"]) == ("Running", 1, [])
         assert {node["actual"] for node in status["placement"]["nodes"]} == {"Verified"}
     assert bed.pid == begun_with and is_running(begun_with)
-    assert "Traceback" not in (bed.cluster.directory / "logs" / "operator.log").read_text()
+    assert "Traceback" not in bed.said()

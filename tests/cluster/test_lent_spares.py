@@ -1,6 +1,7 @@
 """A spare node is lent, and taken back when its owner loses a node, on a real control plane, with the operator killed
 meanwhile."""
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,14 +11,25 @@ from harness.operator_bed import Bed, standing
 
 PLUGIN, DRA = ("gpu-1", "gpu-2"), ("gpu-3", "gpu-4")
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+serials = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[Bed]:
+def running() -> Iterator[Bed]:
     with standing(Bed, PLUGIN, DRA) as bed:
         kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}}
         bed.cluster.apply({**kind, "value": 1000})
         yield bed
+
+
+@pytest.fixture
+def site(running: Bed) -> Iterator[Bed]:
+    running.begin(f"lent-{next(serials)}")
+    yield running
+    running.cluster.delete("trainingjobs", namespace=running.namespace)
+    running.cluster.kubectl("delete", "pods", "--all", f"--namespace={running.namespace}", "--force")
+    running.cluster.delete("namespace", running.namespace)
+    running.cluster.kubectl("taint", "nodes", "--all", f"{OUT_OF_SERVICE}-", check=False)  # where it got so far
 
 
 @pytest.mark.parametrize(
@@ -28,7 +40,6 @@ def site() -> Iterator[Bed]:
     ],
 )
 def test_a_spare_node_is_lent_and_taken_back(site: Bed, spec: dict[str, Any], nodes: tuple[str, str]) -> None:
-    site.begin(f"lent-{nodes[0]}")
     site.submit("owner", **spec, spares=1, priorityClassName="urgent")
     site.wait_for_state("Running", "owner")
     assert [each["name"] for each in site.job("owner")["status"]["placement"]["spares"]] == [nodes[1]]

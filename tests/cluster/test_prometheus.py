@@ -21,7 +21,7 @@ import pytest
 from harness.build import ensure_built
 from harness.chart import CHART, NAMESPACE, render
 from harness.dashboards import BOARDS
-from harness.install import OPERATOR, free_port, start_operator
+from harness.install import OPERATOR, free_port
 from harness.local_cluster import is_running
 from harness.machines import AGENT_SERVICE_ACCOUNT, agent_pod_name
 from harness.metrics_page import PAGE as METRICS_PAGE
@@ -66,12 +66,14 @@ def ports(bed: Bed) -> Iterator[dict[str, int]]:
     def are_ready() -> bool:
         return all(status_of(port, "/readyz") == 200 for port in found.values())
 
-    bed.cluster.wait_for(are_ready, "all three to be ready")
-    yield found
-    for pid in pids:
-        os.kill(pid, signal.SIGTERM)
-    bed.cluster.wait_for(lambda: not any(map(is_running, pids)), "all three to end")
-    bed.pid = start_operator(bed.cluster, bed.port)
+    try:
+        bed.cluster.wait_for(are_ready, "all three to be ready")
+        yield found
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGTERM)
+        bed.cluster.wait_for(lambda: not any(map(is_running, pids)), "all three to end")
+        bed.revive()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """A spare node of a queue is lent, and taken by a job of the queue that loses a node, on a real control plane."""
 
+import itertools
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -11,10 +12,11 @@ from harness.operator_bed import Bed, standing
 
 PLUGIN, DRA = ("gpu-1", "gpu-2", "gpu-3"), ("gpu-4", "gpu-5", "gpu-6")
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+serials = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[Bed]:
+def running() -> Iterator[Bed]:
     with standing(Bed, PLUGIN, DRA) as bed:
         kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}}
         bed.cluster.apply({**kind, "value": 1000})
@@ -22,6 +24,16 @@ def site() -> Iterator[Bed]:
             bed.cluster.kubectl("label", "node", name, f"{SPARE_FOR_LABEL}={queue}")
         bed.restart(signal.SIGTERM)  # one that has seen the labels before it decides
         yield bed
+
+
+@pytest.fixture
+def site(running: Bed) -> Iterator[Bed]:
+    running.begin(f"queue-{next(serials)}")
+    yield running
+    running.cluster.delete("trainingjobs", namespace=running.namespace)
+    running.cluster.kubectl("delete", "pods", "--all", f"--namespace={running.namespace}", "--force")
+    running.cluster.delete("namespace", running.namespace)
+    running.cluster.kubectl("taint", "nodes", "--all", f"{OUT_OF_SERVICE}-", check=False)  # where it got so far
 
 
 @pytest.mark.parametrize(
@@ -34,7 +46,6 @@ def site() -> Iterator[Bed]:
 def test_a_job_of_the_queue_takes_it_and_no_other_starts_there(
     site: Bed, queue: str, spec: dict[str, Any], nodes: tuple[str, ...]
 ) -> None:
-    site.begin(f"queue-{nodes[0]}")
     spare = nodes[2]
     site.submit("large", gpus=24, queue="speech", **spec)
     told = site.wait_for_reason("InsufficientGPUs", "large")["message"]

@@ -17,7 +17,7 @@ from urllib.error import HTTPError
 import pytest
 
 from harness.chart import NAMESPACE
-from harness.install import OPERATOR, free_port, start_operator
+from harness.install import OPERATOR, free_port
 from harness.local_cluster import is_running
 from harness.operator_bed import ON_PLUGIN, USER, Bed, status_of
 
@@ -70,11 +70,13 @@ def port(bed: Bed) -> Iterator[int]:
         f"--kubeconfig={bed.cluster.service_account_kubeconfig(NAMESPACE, OPERATOR)}",
         f"--metrics-address=:{port}",
     )
-    bed.cluster.wait_for(lambda: status_of(port, "/readyz") == 200, "the operator to be ready")
-    yield port
-    os.kill(pid, signal.SIGTERM)
-    bed.cluster.wait_for(lambda: not is_running(pid), "the operator to end")
-    bed.pid = start_operator(bed.cluster, bed.port)
+    try:
+        bed.cluster.wait_for(lambda: status_of(port, "/readyz") == 200, "the operator to be ready")
+        yield port
+    finally:
+        os.kill(pid, signal.SIGTERM)
+        bed.cluster.wait_for(lambda: not is_running(pid), "the operator to end")
+        bed.revive()
 
 
 def scraper(bed: Bed, name: str) -> str:

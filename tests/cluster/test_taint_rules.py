@@ -100,9 +100,9 @@ def test_the_operator_taints_a_gpu_that_its_agent_calls_unhealthy_and_nothing_el
 
     say({"index": 2, "state": "Unhealthy", "reasons": ["XID79"]})
     os.kill(bed.pid, signal.SIGKILL)
-    cluster.wait_for(lambda: not is_running(bed.pid), "the operator to end")
-    bed.pid = start_operator(cluster, bed.port, *bed.options, "--device-taints=NoSchedule")
     try:
+        cluster.wait_for(lambda: not is_running(bed.pid), "the operator to end")
+        bed.pid = start_operator(cluster, bed.port, *bed.options, "--device-taints=NoSchedule")
         cluster.wait_for(rules, "the rule", 60)
         ((selector, taint),) = [(each["deviceSelector"], each["taint"]) for each in rules()]
         assert (selector["driver"], selector["pool"]) == ("gpu.nvidia.com", node)

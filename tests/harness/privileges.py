@@ -205,6 +205,8 @@ def tried(door: Door, attempt: Attempt) -> str:
 def audit(cluster: LocalCluster) -> str:
     """The tables, as the page has them. The chart is installed in the cluster; what is made here is taken away."""
     here = f"--namespace={TEAM}"
+    for kind, name in (("node", NODE), ("clusterrolebinding", TEAM), ("namespace", TEAM)):
+        cluster.kubectl("delete", kind, name, "--ignore-not-found", "--wait")  # of an audit before
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}})
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
     cluster.kubectl("create", "--filename=-", stdin=json.dumps(node))

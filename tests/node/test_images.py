@@ -203,6 +203,7 @@ def test_an_operator_is_ready_soon_and_ends_at_once(
 def test_an_agent_publishes_a_simulated_machine_and_ends_at_once(
     containerd: LoneContainerd, cluster: LocalCluster, record_property: Callable[[str, object], None]
 ) -> None:
+    cluster.delete("nodetopologies")  # of a first try
     cluster.apply(node_object("gpu-1", "hgx-h200", plugin=True), agent_pod("gpu-1"))
     kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, AGENT_SERVICE_ACCOUNT, pod=agent_pod_name("gpu-1"))
     kubeconfig.chmod(0o644)

@@ -51,12 +51,23 @@ def site(node_machine: None, pytestconfig: pytest.Config) -> Iterator[Site]:  # 
 
 @pytest.fixture(scope="module")
 def walk(site: Site) -> Iterator[Walk]:
-    """With the chart installed, and a first job that has succeeded. Whoever uninstalls it installs it again."""
+    """With the chart installed, and a first job that has succeeded. A test that uninstalls it installs it again."""
     walk = Walk(site)
     walk.install()
     walk.finish_first_job()
     yield walk
     print(walk.table())
+
+
+@pytest.fixture
+def installed(walk: Walk) -> Walk:
+    """The walk, where a first try of the test may have ended with the chart uninstalled, or with a long job."""
+    site = walk.site
+    if RELEASE not in site.helm("list", "--short").split():
+        site.helm("install", RELEASE, str(CHART), *OUR_IMAGES)
+    site.cluster.kubectl("delete", "trainingjob", "long", f"--namespace={TEAM}", "--ignore-not-found")
+    site.cluster.wait_for(lambda: site.rolled_out() and not walk.pods("long"), "the chart alone to be there", 90)
+    return walk
 
 
 def test_nothing_of_ours_is_there_before(site: Site) -> None:
@@ -231,6 +242,7 @@ def _begin_reader(cluster: LocalCluster, namespace: str) -> None:
     account = f"--serviceaccount={namespace}:default"
     for role in ("metrics-reader", "map-viewer"):
         name = f"{role}-{namespace}"
+        cluster.kubectl("delete", "clusterrolebinding", name, "--ignore-not-found")  # of a first try
         cluster.kubectl("create", "clusterrolebinding", name, f"--clusterrole=closeknit-{role}", account)
     sleep = ["python", "-c", "import signal; signal.pause()"]
     container = {"name": "reader", "image": OPERATOR.name, "imagePullPolicy": "Never", "command": sleep}
@@ -253,8 +265,8 @@ def test_the_same_once_more_changes_nothing(walk: Walk) -> None:
     assert (site.helm("get", "manifest", RELEASE), _versions(site)) == before
 
 
-def test_an_eviction_takes_one_operator_at_a_time(walk: Walk) -> None:
-    site, leader = walk.site, walk.site.leader()
+def test_an_eviction_takes_one_operator_at_a_time(installed: Walk) -> None:
+    site, leader = installed.site, installed.site.leader()
     (other,) = {pod["metadata"]["name"] for pod in site.pods("operator")} - {leader}
     assert _evict(site, leader) == ""
     assert "disruption budget" in _evict(site, other)
@@ -281,7 +293,8 @@ def test_each_identity_may_do_what_the_page_says(walk: Walk) -> None:
     assert audit(walk.site.cluster) == written()
 
 
-def test_a_running_job_outlives_upgrade_rollback_and_uninstall(walk: Walk) -> None:
+def test_a_running_job_outlives_upgrade_rollback_and_uninstall(installed: Walk) -> None:
+    walk = installed
     walk.start_long_job()
     before = _incarnations(walk)
     walk.upgrade()
@@ -297,10 +310,10 @@ def test_a_running_job_outlives_upgrade_rollback_and_uninstall(walk: Walk) -> No
     assert _incarnations(walk) == before
 
 
-def test_the_first_chart_is_upgraded_under_a_running_job(walk: Walk) -> None:
+def test_the_first_chart_is_upgraded_under_a_running_job(installed: Walk) -> None:
     """That of the project's first issue, by Helm 3. Its operator has left a job that runs: tests/fixtures/first-chart
     says how that was recorded. No image of that time exists, so that its Pods do not start; ours then take over."""
-    site = walk.site
+    walk, site = installed, installed.site
     walk.uninstall(version=3)
     site.cluster.kubectl("delete", "crd", *CRDS)
     values = [value.replace("image.tag=test", "image.tag=never-built") for value in OUR_IMAGES]
