@@ -9,7 +9,7 @@ in brackets is the worst of the three. A row is one constant off: "times" what a
 does at most, "GPUs" to which power its declaration is weighted, "allowed" how many eighths of what it declares a
 running job may take longer. The others are orders that closeknit does not have: what a job stands back at most grows
 with its hosts, room is kept for nobody who has not waited so long, and who is not reserved is asked by the length of
-its run, or by that times its GPUs.
+its run, or by that times its GPUs, until it has waited for so many days.
 """
 
 import statistics
@@ -56,17 +56,19 @@ class Constants:
     patience_h: float = 0
     """How long a job waits before room is kept for it."""
     passes: Passes = Passes.BY_PLACE
+    by_place_after_days: float = inf
+    """How long a job waits before it is asked by its place again, and before those that have waited less."""
 
     def due(self, job: QueueJob) -> tuple[float, float]:
         """Where a job stands."""
         back_s = self.times * max(SHORT_S, job.declared_s) * job.gpus**self.power
         return job.at_s + min(back_s, self.days * DAY_S * job.hosts**self.hosts_power), job.number
 
-    def turn(self, job: QueueJob) -> tuple[float, float]:
+    def turn(self, job: QueueJob, now_s: float) -> tuple[bool, float, float]:
         """When a job is asked that no room is kept for."""
-        if self.passes is Passes.BY_PLACE:
-            return self.due(job)
-        return job.declared_s * (job.gpus if self.passes is Passes.BY_GPU_TIME else 1), job.number
+        if self.passes is Passes.BY_PLACE or now_s - job.at_s >= self.by_place_after_days * DAY_S:
+            return False, *self.due(job)
+        return True, job.declared_s * (job.gpus if self.passes is Passes.BY_GPU_TIME else 1), job.number
 
 
 OURS = Constants()
@@ -81,6 +83,7 @@ ROWS = {
     "never reserved": replace(OURS, patience_h=inf),
     "short ones pass first": replace(OURS, passes=Passes.BY_TIME),
     "short ones pass first, 3 days": replace(OURS, passes=Passes.BY_TIME, days=3),
+    "short ones pass first, 3 days, then by place": replace(OURS, passes=Passes.BY_TIME, days=3, by_place_after_days=3),
     "small ones pass first": replace(OURS, passes=Passes.BY_GPU_TIME),
 }
 
@@ -125,7 +128,7 @@ class Model:
             kept_for, (kept, is_late) = job, self._kept(job, now_s)
             break
         others = [job for job in self._waiting if job not in found and job is not kept_for]
-        for job in sorted(others, key=self._constants.turn):
+        for job in sorted(others, key=lambda job: self._constants.turn(job, now_s)):
             if not any(self._peer.free):
                 break
             if self._starts(job, kept, now_s, is_late=is_late):
