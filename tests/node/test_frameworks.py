@@ -166,6 +166,9 @@ def forget(jobs: Jobs, name: str, tried: set[str]) -> bool:
     jobs.cluster.wait_for(
         lambda: not any(each.startswith(pods) for each in jobs.names("pods")), f"{name} to be gone", 90
     )
+    for node in jobs.stand.nodes:
+        for file in node.reports.glob(f"{pods}*"):
+            file.unlink()
     return True
 
 
