@@ -22,6 +22,7 @@ from closeknit.scheduling.queue.entries import (
     Outcome,
     QueueEntry,
     QueuePlace,
+    RequestShape,
     Schedule,
     is_same_order,
     queue_place,
@@ -85,7 +86,6 @@ class Standing:
         reserving, refusal, known_wait = self._reserving, self._questions.refusal, self._reserving.known_wait
         preemptions = self._preemptions
         holders, awaited, may_search = preemptions.holders, preemptions.by_victim, preemptions.may_search
-        may_borrow, may_lend = preemptions.may_borrow, preemptions.are_spares
         is_lower = self._lowest != self._lowest_before
         for known in self._queue:
             if not isinstance(known, QueueEntry):
@@ -112,21 +112,7 @@ class Standing:
             )
             if not is_same or (awaited and key in awaited):
                 return self._case(known)
-            # What others of its shape are told says nothing of spare nodes that are lent to it, and not to them, nor of
-            # fewer GPUs.
-            is_open = (
-                shape is not None
-                and isinstance(known.verdict, Wait)
-                and (
-                    (known.job.spec.elastic is not None and room.scene is not self._last.scene)
-                    or (
-                        may_lend
-                        and may_borrow(
-                            Borrower(key, shape, known.job.spec), -known.place[0], room.freed, reserving.current
-                        )
-                    )
-                )
-            )
+            is_open = shape is not None and isinstance(known.verdict, Wait) and self._may_get_less(known, shape, room)
             is_answered = (known.is_settled and not is_open) and (
                 shape is None
                 or refusal(shape, room) is known.verdict
@@ -146,6 +132,16 @@ class Standing:
             else:
                 return known
         return None
+
+    def _may_get_less(self, known: QueueEntry, shape: RequestShape, room: Room) -> bool:
+        """Whether a job that waits may get what the refusal of its shape says nothing of: fewer GPUs in another room
+        than before, or spare nodes that are lent to it, and not to others."""
+        if known.job.spec.elastic is not None and room.scene is not self._last.scene:
+            return True
+        if not self._preemptions.are_spares:
+            return False
+        borrower = Borrower(known.key, shape, known.job.spec)
+        return self._preemptions.may_borrow(borrower, -known.place[0], room.freed, self._reserving.current)
 
     def _is_above_now(self, known: QueueEntry) -> bool:
         """Whether somebody holds GPUs who may make room for a refused job, and nobody did."""
