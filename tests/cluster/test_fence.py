@@ -32,7 +32,8 @@ CLAIM = (
     "dra.net by their PCI addresses, without admin access and without a config"
 )
 CHANGES = (
-    "the operator makes, stops and deletes its children, and changes nothing else of them; a claim goes with its Pod"
+    "the operator makes, stops and deletes its children, tells a gang its size, and changes nothing else of them; a "
+    "claim goes with its Pod"
 )
 ROOM = "the operator adds the condition DisruptionTarget to a Pod's status, once, and changes nothing else of it"
 DELETES = "the operator deletes only Pods and Services that a TrainingJob owns and that have the name of its child"

@@ -394,7 +394,8 @@ class StoryApi:
         namespace: str,
         subresource: str | None = None,
     ) -> JsonObject:
-        """See `Api.json_patch`: that by which a Pod is stopped, and those of Workloads."""
+        """See `Api.json_patch`: those by which a Pod is stopped or told the size of its gang, and those of
+        Workloads."""
         if resource == WORKLOADS:
             return self._patched(self._stored(resource, name, namespace), patch, subresource or "spec")
         if (said := self._story.unstoppable) is not None:
@@ -406,6 +407,10 @@ class StoryApi:
             raise Invalid("the uid is another", code=422, reason="Invalid")
         if subresource == "status":
             return self._marked(stored, change)
+        if change["path"] == "/metadata/annotations/closeknit.dev~1size":
+            stored["metadata"]["annotations"]["closeknit.dev/size"] = change["value"]
+            self._story.written.append(f"resize Pod {name}")
+            return stored
         assert change["path"] == "/spec/activeDeadlineSeconds"
         stored["spec"]["activeDeadlineSeconds"] = change["value"]
         for other in others:  # of a replaced Pod, which leaves its Service

@@ -27,6 +27,7 @@ ROLE_LABEL = f"{GROUP}/role"  # a Role
 INDEX_LABEL = f"{GROUP}/index"  # of the Pod within its role, from 0; of workers the node rank
 GPUS_ANNOTATION = f"{GROUP}/gpus"  # uuids of the GPUs it was made for, in local-rank order: for people, never read
 SETTINGS_ANNOTATION = f"{GROUP}/settings"  # digest of what its containers are told, where it restarts in place
+SIZE_ANNOTATION = f"{GROUP}/size"  # of node rank 0's Pod: nodes and ranks of a gang that may grow in place
 # The taint of a DeviceTaintRule of ours: others then keep away from a GPU that its node's agent calls unhealthy.
 UNHEALTHY_TAINT = f"{GROUP}/unhealthy"
 # On a NodeTopology, by an administrator: runs that ended there until this time are no evidence against it.

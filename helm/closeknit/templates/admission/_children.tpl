@@ -76,7 +76,7 @@ validations:
     expression: >-
       !variables.isNew || (variables.labels.all(k, !k.startsWith('closeknit.dev/') ||
       k.substring(size('closeknit.dev/')) in variables.marks) && variables.annotations.all(k,
-      !k.startsWith('closeknit.dev/') || (k in ['closeknit.dev/gpus', 'closeknit.dev/settings'] && request.resource.resource == 'pods')))
+      !k.startsWith('closeknit.dev/') || (k in ['closeknit.dev/gpus', 'closeknit.dev/settings', 'closeknit.dev/size'] && request.resource.resource == 'pods')))
   # With one a stolen token would keep Pods, and with them their namespace, past the end of what owns them.
   - reason: Forbidden
     message: the operator's children have no finalizers

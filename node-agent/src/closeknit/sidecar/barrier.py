@@ -77,6 +77,8 @@ class Barrier(Participant):
 
     def _let_go(self) -> None:
         run = self.member.run
+        if self.member.size is not None:
+            self.folder.keep_variables(self.settings.variables(*self.member.size))
         self.folder.begin(run)
         said: dict[str, object] = {"run": run}
         if self._ended is not None:

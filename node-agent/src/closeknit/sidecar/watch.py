@@ -4,6 +4,7 @@ It ends with 0 when the trainer is over, so that its Pod is.
 """
 
 import json
+import time
 from contextlib import suppress
 
 from closeknit.sidecar.gang.member_state import Act
@@ -29,6 +30,8 @@ class Watch(Participant):
         self._touches = Touches(folder.progress)
         self._was_alive = False  # the trainer's wrapper
         self._probe: Probe | None = None
+        self._leaves_by: float | None = None
+        """Until when a trainer may take its time that was told to end by choice."""
 
     def run(self) -> int:
         """See Participant.run."""
@@ -43,22 +46,33 @@ class Watch(Participant):
         """Sees whether the trainer has ended, or the Pod is to end."""
         if self._probe is not None:
             self._probe.tidy()
-        if self.member.phase is Phase.RUNNING:
+        if self.member.phase is Phase.RUNNING and self._leaves_by is None:
             self._see_trainer()
         if self.member.phase is Phase.OVER:
             self.code = 0
         elif self.is_told_to_end:
             self.member.leaves()
             self.code = 0
+        elif self._leaves_by is not None:
+            if self._has_left(self._leaves_by):
+                self.code = RESET_CODE
         elif self.member.phase is Phase.RUNNING:
             self._heed()
 
     def act(self, act: Act) -> None:
         """Has the Pod's containers start again, or keeps that they cannot."""
-        if act is Act.RESET:
+        if act is Act.RESET and self._leaves_by is None:
             self.code = RESET_CODE
+        elif act is Act.LEAVE and self._leaves_by is None:
+            self.folder.ask_to_leave(self.member.run)
+            self._leaves_by = time.monotonic() + self.settings.grace_s
         elif act is Act.GIVE_UP:
             self.folder.lose()
+
+    def _has_left(self, until: float) -> bool:
+        """Whether nothing is left to wait for of a trainer that was told to end by choice."""
+        run = self.member.run
+        return self.folder.end(run) is not None or not self.folder.is_alive(run) or time.monotonic() >= until
 
     def _see_trainer(self) -> None:
         run = self.member.run

@@ -45,7 +45,7 @@ from closeknit.lifecycle.status.pauses import is_between, lingers_from
 from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import unknown_preference
 from closeknit.lifecycle.transitions import runs, waits
-from closeknit.lifecycle.writes.plan import Notice, Plan
+from closeknit.lifecycle.writes.plan import Create, Notice, Plan
 from closeknit.lifecycle.writes.quota_demand import given_back, quota_demand
 from closeknit.placement.values.placement import Placement, Share
 from closeknit.placement.values.sentences import count
@@ -123,6 +123,28 @@ def book(subject: Subject, placement: Placement, why: str = "") -> Plan:
         adds=creation.additions(made),
     )
     return replace(plan, sets=found.names, is_by_choice=is_by_choice)
+
+
+def book_beside(subject: Subject, placement: Placement) -> Plan | str:
+    """The booking of a gang whose Pods stay, with nodes that are added: their places are empty in what is stored. They
+    get their Pods by the next Plan. Nothing is stored where a quota has too little left for these, or the API server
+    refuses them. Else why all Pods of the gang are to be new."""
+    stored = subject.job.status.placement
+    assert stored is not None  # noqa: S101 - a job that grows has one, for the type checker
+    before, after = decoded(stored), _shares(subject.job, placement)
+    if len(before) != len(after) or not all(map(_is_kept, before, after)):
+        return "the whole gang goes elsewhere"
+    plan = _swapped(subject, placement, _placement_status(subject.job, placement), stored)
+    if isinstance(plan, str):
+        return plan
+    made = [each for each in plan.actions if isinstance(each, Create)]
+    return replace(
+        plan,
+        demand=None if plan.demand is None else replace(plan.demand, may_be_counted=False),
+        probes=creation.with_owned(made[: creation.MOST_TRIED], subject.job.metadata.uid or ""),
+        actions=(),
+        is_by_choice=True,
+    )
 
 
 def reserve(subject: Subject, placement: Placement, awaited: Sequence[AwaitedAttempt], message: str) -> Plan:

@@ -2,7 +2,8 @@
 moves.
 
 The end of such an attempt and the booking of the next one are one write. All its Pods are new: how many
-ranks there are, and how many of them are before its own, is told to each Pod when it is made.
+ranks there are, and how many of them are before its own, is told to each Pod when it is made. But where a gang grows
+beside the nodes that it has, the Pods there may stay: they are told the size, and the attempt goes on.
 """
 
 from dataclasses import replace
@@ -13,7 +14,8 @@ from closeknit.cluster.booking.booking import assignments, names
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.ended_pods import remains
 from closeknit.lifecycle.attempt.subject import Subject, deletions
-from closeknit.lifecycle.book_gang import book
+from closeknit.lifecycle.book_gang import book, book_beside, booked_share
+from closeknit.lifecycle.failures.staying_pods import cannot_grow
 from closeknit.lifecycle.health.attempt_end import succeeded
 from closeknit.lifecycle.transitions import ends
 from closeknit.lifecycle.transitions.next_status import GROWS_AFTER
@@ -60,14 +62,34 @@ def _ended(attempt: Attempt, reason: EndReason, message: str, action: EventActio
 
 
 def grow(attempt: Attempt, placement: Placement) -> Plan:
-    """The attempt ends, uncharged, and the next one has these GPUs. Nothing is stored where a quota has too little left
-    for them, or the API server refuses the larger gang."""
+    """The run ends, uncharged, and the next one has these GPUs. Nothing is stored where a quota has too little left for
+    them, or the API server refuses the larger gang."""
     before, after, asked = attempt.booking.gpus, _gpus(placement), attempt.subject.job.spec.gpus
     message = (
         f"grows from {before} to {after} of its {count(asked, 'GPU')}, for there has been room for more of them for "
-        f"{_minutes()}; it starts again in new Pods, and is not charged for this"
+        f"{_minutes()}; it starts again {{}}, and is not charged for this"
     )
-    return _resized(attempt, placement, EndReason.GROWN, message, is_by_choice=True)
+    if (beside := _grown_in_place(attempt, placement, message)) is not None:
+        return beside
+    return _resized(attempt, placement, EndReason.GROWN, message.format("in new Pods"), is_by_choice=True)
+
+
+def _grown_in_place(attempt: Attempt, placement: Placement, message: str) -> Plan | None:
+    """The booking of the added nodes, where all Pods of the gang stay; None where they cannot."""
+    held = attempt.booking.shares
+    added = [replace(booked_share(share), lost=True) for share in placement.shares[len(held) :]]
+    if attempt.is_over or not added or cannot_grow(attempt):
+        return None
+    subject, news = attempt.subject, count(len(added), "new one")
+    message = message.format(f"in the Pods that it has and {news}")
+    shares = (*attempt.shares, *added)
+    grown = ends.swapping(
+        subject.job, subject.now, EndReason.GROWN, message, shares=shares, unfit=None, facts=ends.NO_FACTS
+    )
+    plan = book_beside(replace(subject, job=subject.job.model_copy(update={"status": grown})), placement)
+    if isinstance(plan, str):
+        return None
+    return replace(plan, notice=subject.notice(EndReason.GROWN, message, action=EventAction.RESIZE))
 
 
 def shrink(attempt: Attempt, placement: Placement, by: JobKey) -> Plan:

@@ -26,7 +26,7 @@ from closeknit.lifecycle.attempt.verification import is_mismatched, verified
 from closeknit.lifecycle.book_gang import environment_status, may_be_counted, placed
 from closeknit.lifecycle.failures import device_health
 from closeknit.lifecycle.failures.dead_nodes import dead_nodes
-from closeknit.lifecycle.failures.staying_pods import farewells, is_missed, told_otherwise
+from closeknit.lifecycle.failures.staying_pods import farewells, is_missed, told_otherwise, told_size
 from closeknit.lifecycle.health import (
     hung_gang,
     in_place,
@@ -94,7 +94,7 @@ def tend(attempt: Attempt, *, is_fit: bool) -> Plan:
         return again
     left = remains(subject, attempt.booking.attempt - 1)
     gone = removals(subject, subject.children.outlived(attempt.booking))
-    old = (*farewells(subject, attempt.booking), *gone.actions, *left.actions)
+    old = (*told_size(attempt), *farewells(subject, attempt.booking), *gone.actions, *left.actions)
     plan = _complete(attempt, old) if is_gone or attempt.unclaimed else _watch(attempt, old)
     return plan.woken_at(subject.now, held_up, left.until, gone.until)
 

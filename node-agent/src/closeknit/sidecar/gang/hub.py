@@ -3,6 +3,8 @@
 A run begins when every member waits: then nothing of the old run is left anywhere. What a member is ordered follows
 from the last report of each. A member that has gone silent keeps its last report: who waits goes on waiting until it is
 let go, and one that runs may still run.
+
+A gang may grow: the members that are added count once all of them wait. Until then the others train on.
 """
 
 from collections.abc import Mapping
@@ -28,8 +30,13 @@ class Hub:
         quick: int = 0,
         released: Mapping[int, str] | None = None,
         replaced: Mapping[int, int] = NO_REPLACED,
+        begun: int = 0,
     ) -> None:
-        self.size = size
+        self.size = max(size, begun)
+        self.ranks = 0
+        """Of all members; 0: as their Pods were told when they were made."""
+        self.begun = begun or size
+        """Members of the last run; those after them are added."""
         self.run = run
         self.began = began
         """When the last run began, by the clock that `release` is given."""
@@ -48,10 +55,17 @@ class Hub:
         self._over: set[int] = set()
         self._ready_since: float | None = None
         self._is_hung = False
+        self._is_by_choice = False
+        """Whether nothing but the added members calls for a new run."""
+
+    def resize(self, nodes: int, ranks: int) -> None:
+        """Takes a size that is told after the Pods were made. It never becomes smaller in these Pods."""
+        if nodes >= self.size:
+            self.size, self.ranks = nodes, ranks
 
     def call(self) -> None:
         """Calls for a new run: the gang hangs in this one."""
-        self._is_hung = True
+        self._is_hung, self._is_by_choice = True, False
 
     def hear(self, report: Report, now: float) -> None:
         """Takes a member's report."""
@@ -67,6 +81,7 @@ class Hub:
         if report.replacement > self.replaced.get(index, 0):
             self._outlive(index)
             self.replaced[index] = report.replacement
+        was_called = self.is_called
         self._reports[index] = report
         self._heard[index] = now
         self.run = max(self.run, report.run)
@@ -74,10 +89,12 @@ class Hub:
         has_failed = report.phase is Phase.FAILED and report.run >= self.run
         for members, is_in in (
             (self._waiting, waits),
-            (self._calling, waits or has_failed),
+            (self._calling, (waits and index < self.begun) or has_failed),
             (self._over, report.phase is Phase.OVER),
         ):
             (members.add if is_in else members.discard)(index)
+        if self.is_called and not was_called:
+            self._is_by_choice = not self._calling and not self._is_hung
 
     def is_outlived(self, report: Report) -> bool:
         """Whether it is of a Pod that another one has replaced: it was on a node that was lost."""
@@ -101,8 +118,13 @@ class Hub:
 
     @property
     def is_called(self) -> bool:
-        """Whether a new run is called for: a member has failed, or its containers have started again."""
-        return bool(self._calling) or self._is_hung
+        """Whether a new run is called for: a member has failed, or its containers have started again, or all members
+        that are added wait for it."""
+        return bool(self._calling) or self._is_hung or self._has_all_added
+
+    @property
+    def _has_all_added(self) -> bool:
+        return self.begun < self.size and self._waiting.issuperset(range(self.begun, self.size))
 
     @property
     def is_lost(self) -> bool:
@@ -120,11 +142,13 @@ class Hub:
         report = self._reports[index]
         match report.phase:
             case Phase.WAITING if report.nonce == self.released.get(index):
-                return Order(Command.RESET if self.is_called else Command.GO, self.run, report.nonce)
+                nodes = self.size if self.ranks else 0
+                return Order(Command.RESET if self.is_called else Command.GO, self.run, report.nonce, nodes, self.ranks)
             case Phase.WAITING | Phase.RUNNING | Phase.FAILED if self.is_lost:
                 return Order(Command.GIVE_UP)
             case Phase.RUNNING if self.is_called or report.run < self.run:
-                return Order(Command.RESET, self.run)
+                is_asked = self._is_by_choice and report.run >= self.run
+                return Order(Command.LEAVE if is_asked else Command.RESET, self.run)
         return STAY
 
     def release(self, now: float) -> bool:
@@ -139,11 +163,11 @@ class Hub:
         quick = 0 if self.began is None or not 0 <= self._ready_since - self.began < QUICK_S else self.quick + 1
         if 0 <= now - self._ready_since < PAUSES_S[min(quick, len(PAUSES_S) - 1)]:
             return False
-        self.run, self.began, self.quick = self.run + 1, now, quick
+        self.run, self.began, self.quick, self.begun = self.run + 1, now, quick, self.size
         self.released = {index: report.nonce for index, report in self._reports.items()}
         self._waiting.clear()
         self._calling.clear()
-        self._is_hung = False
+        self._is_hung = self._is_by_choice = False
         self._ready_since = None
         return True
 

@@ -14,6 +14,7 @@ class Act(Enum):
 
     LET_GO = "the barrier ends"
     RESET = "the containers start again"
+    LEAVE = "the trainer is told to end, and then the containers start again"
     GIVE_UP = "the barrier fails, now or when it begins"
 
 
@@ -26,6 +27,8 @@ class MemberState:
         self.run = -1 if run is None else run
         self.phase = Phase.RUNNING
         """Also of one whose watch has begun and whose barrier is not there yet: something of the old run may be."""
+        self.size: tuple[int, int] | None = None
+        """How many nodes and ranks the run has that it was let go for; None: as it was told when it was made."""
         self._is_new = run is None
         self._nonce = ""
 
@@ -57,12 +60,15 @@ class MemberState:
         """What an order means here."""
         match order.command:
             case Command.GO if self.phase is Phase.WAITING and order.nonce == self._nonce and order.run > self.run:
+                self.size = (order.nodes, order.ranks) if order.ranks else None
                 return self._let_go(order.run)
             case Command.RESET if self.phase is Phase.WAITING:
                 # Let go for a run that is over before this one has heard of it: that order must not count any more.
                 self._nonce = nonce()
             case Command.RESET if self.phase is Phase.RUNNING and order.run >= self.run:
                 return Act.RESET
+            case Command.LEAVE if self.phase is Phase.RUNNING and order.run >= self.run:
+                return Act.LEAVE
             case Command.GIVE_UP if self.phase in (Phase.WAITING, Phase.RUNNING, Phase.FAILED):
                 return Act.GIVE_UP
         return None

@@ -66,6 +66,7 @@ class Participant:
             if self.hub.began is None and self.member.run >= 0:  # the first run begins without it
                 self.hub.began = time.time()
                 self.folder.keep(self.hub)
+            self._hear_size()
             self.server = Server(self.settings, self.hub, self.selector, self._decide)
         else:
             self._link = Link(self.settings, self.selector, self._obey, self.speak)
@@ -95,10 +96,17 @@ class Participant:
         if (report.phase, report.nonce) != self._said or time.monotonic() >= self._says_at:
             self.speak()
         if self.server is not None:
+            self._hear_size()
             self.server.tidy()
             self._decide()
         if self._link is not None:
             self._link.tend()
+
+    def _hear_size(self) -> None:
+        """At the meeting point: takes the size that the gang is to have."""
+        told = self.folder.told_size() if self.settings.sizes else None
+        if told is not None and self.hub is not None:
+            self.hub.resize(*told)
 
     def _decide(self) -> None:
         """At the meeting point: begins a run where that may be, and orders what is new."""

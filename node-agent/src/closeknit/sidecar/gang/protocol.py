@@ -18,7 +18,7 @@ else:
     except ImportError:
         from hashlib import blake2s
 
-GREETING = "closeknit-gang/2"
+GREETING = "closeknit-gang/3"
 LONGEST_LINE = 512  # bytes with its end; the longest that is ever sent has some 200
 _NONCE_BYTES = 16
 _SEAL_BYTES = 16
@@ -65,6 +65,8 @@ class Command(StrEnum):
     """Stay; and every member of the gang is heard."""
     RESET = "reset"
     """Leave every run up to that one."""
+    LEAVE = "leave"
+    """The same, by choice: its trainer gets the grace period of its Pod first."""
     GO = "go"
     """Begin that run."""
     GIVE_UP = "give-up"
@@ -78,6 +80,10 @@ class Order(NamedTuple):
     command: Command
     run: int = -1
     nonce: str = ""
+    nodes: int = 0
+    """Of the gang in that run; 0: as each Pod was told when it was made."""
+    ranks: int = 0
+    """Of all nodes, likewise."""
 
 
 STAY, WHOLE = Order(Command.STAY), Order(Command.WHOLE)
@@ -146,8 +152,10 @@ def report(values: list[object]) -> Report:
 def order(values: list[object]) -> Order:
     """The order with these values. Raises ForgedError."""
     match values:
-        case [str(command), int(run), str(own)] if command in _COMMANDS and _is_run(run) and len(own) <= 64:
-            return Order(_COMMANDS[command], run, own)
+        case [str(command), int(run), str(own), int(nodes), int(ranks)] if (
+            command in _COMMANDS and _is_run(run) and len(own) <= 64 and 0 <= nodes <= ranks <= _LARGEST_RUN
+        ):
+            return Order(_COMMANDS[command], run, own, nodes, ranks)
     raise ForgedError("no order")
 
 

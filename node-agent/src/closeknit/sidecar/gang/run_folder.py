@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from closeknit.sidecar.gang.hub import NO_REPLACED, Hub
+from closeknit.sidecar.gang.settings import LARGEST_GANG
 
 _LONGEST = 4096  # bytes that are read of a file
 _LONGEST_GANG = 1 << 22  # of some 45 for each of 65,536 members
+_LONGEST_SIZE = 64
 _LONGEST_VERSION = 11  # three numbers below 1,000
 _WORDS = 1024  # characters of a trainer's last words that are kept
 
@@ -47,17 +49,36 @@ class RunFolder:
         """The meeting point as it was kept: an order that somebody has not heard yet is given again. `replaced` is
         what is known of replaced members beside that."""
         try:
-            began, quick, last, released, known = json.loads(self._read("gang", _LONGEST_GANG))
+            began, quick, last, released, known, begun = json.loads(self._read("gang", _LONGEST_GANG))
             found = {int(index): str(word) for index, word in released.items()}
             numbers = {int(index): int(number) for index, number in known.items()}
             newest = {each: max(numbers.get(each, 0), replaced.get(each, 0)) for each in {*numbers, *replaced}}
-            return Hub(size, max(run, int(last)), None if began is None else float(began), int(quick), found, newest)
+            when, members = None if began is None else float(began), int(begun)
+            return Hub(size, max(run, int(last)), when, int(quick), found, newest, begun=members)
         except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
             return Hub(size, run, replaced=replaced)
 
     def keep(self, hub: Hub) -> None:
         """Keeps it."""
-        self._write("gang", json.dumps([hub.began, hub.quick, hub.run, hub.released, hub.replaced]))
+        self._write("gang", json.dumps([hub.began, hub.quick, hub.run, hub.released, hub.replaced, hub.begun]))
+
+    def told_size(self) -> tuple[int, int] | None:
+        """How many nodes and ranks the gang has, by an annotation of node rank 0's Pod; None where that tells nothing.
+        A kubelet writes it, as a link."""
+        try:
+            with open(f"{self._folder}-size/size", "rb") as told:
+                nodes, ranks = map(int, told.read(_LONGEST_SIZE).split())
+        except (OSError, ValueError):
+            return None
+        return (nodes, ranks) if 0 < nodes <= min(ranks, LARGEST_GANG) else None
+
+    def keep_variables(self, variables: Mapping[str, str]) -> None:
+        """Keeps what the trainer is to find in its environment from the next run on."""
+        self._write("env", "".join(f"{name}={value}\n" for name, value in variables.items()))
+
+    def ask_to_leave(self, run: int) -> None:
+        """Has the trainer of this run told to end, by its wrapper."""
+        self._write(f"leave-{run}", "")
 
     def is_wrapped(self, run: int) -> bool:
         """Whether a wrapper started the trainer of this run, and will say how it ended."""

@@ -92,7 +92,7 @@ class Server:
             connection, _ = self._listening.accept()
         except OSError:
             return  # gone again, or no file descriptor is left: the next one is taken when one is
-        if len(self._guests) >= self._settings.size + MORE_CONNECTIONS:
+        if len(self._guests) >= self._hub.size + MORE_CONNECTIONS:
             unknown = (guest for guest in self._guests.values() if guest.index is None)
             oldest = min(unknown, key=lambda guest: guest.heard, default=None)
             if oldest is not None:
@@ -118,7 +118,7 @@ class Server:
             self._greet(guest, line)
             return
         said = report(guest.reports.opened(line))
-        if not 0 < said.index < self._settings.size or guest.index not in (None, said.index):
+        if not 0 < said.index < self._hub.size or guest.index not in (None, said.index):
             raise ForgedError("a report of another member")
         if self._hub.is_outlived(said):
             guest.heard = time.monotonic()

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 VARIABLE = "CLOSEKNIT_GANG"
-"""JSON: index, replacement, size, host, port, key (hex), resetCodes or finalCodes, and what is to be done about
-hangs."""
+"""JSON: index, replacement, size, host, port, key (hex), resetCodes or finalCodes, sizes, grace,
+and what is to be done about hangs."""
 REPLACED_VARIABLE = "CLOSEKNIT_GANG_REPLACED"
 """JSON, for a new meeting point: the replaced Pods by their index, each with how many had its place before."""
 FOLDER = "/run/closeknit-gang"  # an emptyDir of the Pod: it stays as it is when all containers start again
@@ -50,6 +50,10 @@ class Settings(NamedTuple):
     """How many Pods had its place before it: then it joins a gang that is there."""
     replaced: Mapping[int, int] = {}
     """The same of the other members, as far as it is not 0, when this Pod was made; told to a meeting point alone."""
+    sizes: Mapping[str, str] = {}
+    """Variables of the trainer that name the size of the gang, each with its pattern: `{nodes}` and `{ranks}`."""
+    grace_s: float = 30.0
+    """How long a trainer has that is told to end by choice."""
     probe_port: int | None = None
     """Where a kubelet's probe is answered in a Pod that is not node rank 0's; None: nowhere."""
 
@@ -61,6 +65,14 @@ class Settings(NamedTuple):
     def is_final(self, code: int) -> bool:
         """Whether a trainer that ends with this code has ended its Pod for good."""
         return code == 0 or code in self.final_codes or (self.reset_codes is not None and code not in self.reset_codes)
+
+    def variables(self, nodes: int, ranks: int) -> dict[str, str]:
+        """What the trainer of a gang of this size finds in its environment."""
+        told = {"{nodes}": str(nodes), "{ranks}": str(ranks)}
+        found = dict(self.sizes)
+        for word, number in told.items():
+            found = {name: value.replace(word, number) for name, value in found.items()}
+        return found
 
     @staticmethod
     def parse(text: str, replaced: str = "") -> "Settings":
@@ -85,6 +97,8 @@ class Settings(NamedTuple):
                 restarts_hung=given.get("onHang") == "Restart",
                 replacement=int(given.get("replacement", 0)),
                 replaced={int(index): int(number) for index, number in others.items()},
+                sizes={str(name): str(pattern) for name, pattern in given.get("sizes", {}).items()},
+                grace_s=float(given.get("grace", 30)),
                 probe_port=int(given["probePort"]) if "probePort" in given else None,
             )
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:

@@ -14,6 +14,7 @@ from closeknit.api.names import (
     SETTINGS_ANNOTATION,
     SHARED_GPU_RESOURCE,
     SIDECAR_CONTAINER,
+    SIZE_ANNOTATION,
     ChildName,
     JobKey,
     child_named,
@@ -119,6 +120,8 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
     containers: tuple[ContainerState, ...] = ()  # init containers first
     settings: str = ""
     """Digest of what its containers are told; empty where it does not restart in place."""
+    size: str = ""
+    """Of its gang, as it is told it; empty where it cannot grow in place, and of all but node rank 0's."""
     reason: str = ""
     """The kubelet's reason for the phase of the whole Pod: Evicted, OutOfcpu, …"""
     message: str = ""
@@ -337,6 +340,7 @@ class _PodStatus(Given, frozen=True):
 
 class _Annotations(msgspec.Struct, frozen=True):
     settings: str | None = msgspec.field(default=None, name=SETTINGS_ANNOTATION)
+    size: str | None = msgspec.field(default=None, name=SIZE_ANNOTATION)
 
 
 class _PodMetadata(Metadata, frozen=True):
@@ -406,6 +410,7 @@ def pod(wire: WirePod) -> Pod | Lodger | Placeholder | None:
             *(_state(entry, init=False) for entry in status.container_statuses or ()),
         ),
         settings=((metadata.annotations and metadata.annotations.settings) or "")[:KEPT_SETTINGS],
+        size=((metadata.annotations and metadata.annotations.size) or "")[:KEPT_SETTINGS],
         reason=status.reason or "",
         message=(status.message or "")[:KEPT_WORDS],
     )

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from closeknit.api.names import API_VERSION, ATTEMPT_LABEL, CLUSTER_TOPOLOGY, TRAINING_JOB, JobKey
+from closeknit.api.names import API_VERSION, ATTEMPT_LABEL, CLUSTER_TOPOLOGY, SIZE_ANNOTATION, TRAINING_JOB, JobKey
 from closeknit.cluster.capacity.placeholder import CapacityRefusal
 from closeknit.cluster.objects.meta import Owner
 from closeknit.cluster.objects.quota import quotas
@@ -48,7 +48,7 @@ from closeknit.lifecycle.device_taints import TaintNews
 from closeknit.lifecycle.kueue.workload_news import WorkloadNews
 from closeknit.lifecycle.topology_status import LemonNews, TopologyNews
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
-from closeknit.lifecycle.writes.plan import Action, Create, Delete, Notice, Plan, Stop
+from closeknit.lifecycle.writes.plan import Action, Create, Delete, Notice, Plan, Resize, Stop
 from closeknit.lifecycle.writes.quota_demand import QuotaDemand
 from closeknit.lifecycle.writes.results import (
     ChildRefused,
@@ -81,6 +81,7 @@ WORDS_IN_FLIGHT = 4
 PODS_AHEAD = 96
 
 _ATTEMPT = ATTEMPT_LABEL.replace("/", "~1")  # as a part of a JSON pointer
+_SIZE = SIZE_ANNOTATION.replace("/", "~1")  # likewise
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -423,6 +424,8 @@ class Writes:
                 if action.is_preempted:
                     await self._marked(plan, action.name, action.uid, told)
                 return told.add(await self._stopped(plan, action))
+            case Resize():
+                return told.add(await self._resized(plan, action))
 
     async def _created(self, plan: Plan, manifest: Manifest, owns: Sequence[Manifest], told: _Told) -> Judgement:
         """Makes a child, and notes what it owns. Nothing is made where another child of this gang was refused
@@ -519,21 +522,28 @@ class Writes:
         return Deleted(action)
 
     async def _stopped(self, plan: Plan, action: Stop) -> Result:
-        resource = BY_KIND["Pod"]
-        patch: list[JsonObject] = [
-            {"op": "test", "path": "/metadata/uid", "value": action.uid},
+        changes: list[JsonObject] = [
             {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": STOPPED_AFTER_S},
         ]
         if action.is_replaced:
-            patch.append({"op": "add", "path": f"/metadata/labels/{_ATTEMPT}", "value": ""})
+            changes.append({"op": "add", "path": f"/metadata/labels/{_ATTEMPT}", "value": ""})
+        return await self._patched(plan, action, changes)
+
+    async def _resized(self, plan: Plan, action: Resize) -> Result:
+        change: JsonObject = {"op": "add", "path": f"/metadata/annotations/{_SIZE}", "value": action.size}
+        return await self._patched(plan, action, [change])
+
+    async def _patched(self, plan: Plan, action: Stop | Resize, changes: list[JsonObject]) -> Result:
+        resource = BY_KIND["Pod"]
+        patch: list[JsonObject] = [{"op": "test", "path": "/metadata/uid", "value": action.uid}, *changes]
         call = self._api.json_patch(resource, action.name, patch, namespace=plan.job.namespace)
         try:
-            stopped = await self._sent("patch", resource, call)
+            patched = await self._sent("patch", resource, call)
         except (NotFound, Invalid):  # it is gone, or another one has its name
             return Stopped(action)
         except ApiError as error:
             return Failed(action, denial(error))
-        return Stopped(action, _version(stopped))
+        return Stopped(action, _version(patched))
 
     async def _tell(self, plan: Plan, notice: Notice) -> None:
         """Sends the Event. One that gets lost is not sent again: the status has it all."""

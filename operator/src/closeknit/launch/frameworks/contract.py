@@ -1,7 +1,7 @@
 """What one framework needs of a gang beyond Pods with GPUs: how its processes find each other, and what starts them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from closeknit.api.trainingjob import TrainingJobSpec
@@ -53,6 +53,9 @@ class Contract:
     containers: Callable[[Gang, Member, Manifest], Manifest] = same_containers
     """The spec of one member's Pod with what it needs in there: an init container, another command, mounts. It is given
     the finished spec, and changes nothing of it in place."""
+    sizes: Mapping[str, str] = field(default_factory=dict)
+    """The variables that name the size of the gang, each with the pattern of its value, `{nodes}` and `{ranks}`: where
+    nothing else of a Pod names it. Empty where that is not all, so that a gang of another size needs new Pods."""
     uses_ssh: bool = False
     """Whether node rank 0 starts processes on the others over ssh, for which the job gets a key pair."""
     ends: Callable[[TrainingJobSpec], SuccessOf] = with_workers

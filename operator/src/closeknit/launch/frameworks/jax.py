@@ -24,4 +24,4 @@ def variables(gang: Gang, member: Member) -> tuple[Variable, ...]:
     )
 
 
-CONTRACT = Contract(variables)
+CONTRACT = Contract(variables, sizes={"JAX_NUM_PROCESSES": "{nodes}"})

@@ -86,4 +86,4 @@ def own_processes(gang: Gang, member: Member) -> tuple[Variable, ...]:
     )
 
 
-CONTRACT = Contract(variables)
+CONTRACT = Contract(variables, sizes={"PET_NNODES": "{nodes}:{nodes}", "CLOSEKNIT_WORLD_SIZE": "{ranks}"})

@@ -1,6 +1,7 @@
 """The Pods of a gang: the user's template with what the placement adds."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import msgspec
 
 from closeknit.api.affinity import REQUIRED
-from closeknit.api.names import GPUS_ANNOTATION, SETTINGS_ANNOTATION, Role
+from closeknit.api.names import GPUS_ANNOTATION, SETTINGS_ANNOTATION, SIZE_ANNOTATION, Role
 from closeknit.api.toleration import GPU_TOLERATION, architecture_tolerations
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.booking.parameter_servers import with_tolerations
@@ -21,7 +22,14 @@ from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.manifests.annotations import function_networks, network_annotations
 from closeknit.launch.manifests.compute_domain import template_name
 from closeknit.launch.manifests.preflight_container import FLOOR_VARIABLE, with_preflight
-from closeknit.launch.manifests.sidecar_container import with_replaced, with_sidecar
+from closeknit.launch.manifests.sidecar_container import (
+    VARIABLE,
+    is_told_size,
+    size_told,
+    sizes,
+    with_replaced,
+    with_sidecar,
+)
 from closeknit.launch.member import Member
 from closeknit.launch.template import CLAIM, IMEX_CLAIM, NIC_CLAIM, SHM_PATH, SHM_VOLUME, trainer_index
 
@@ -130,7 +138,8 @@ def _pod(gang: Gang, index: int, common: _Common) -> Manifest:
     spec = contract(gang).containers(gang, member, _spec(gang, index, common))
     if gang.sidecar_image:
         spec = with_sidecar(gang, index, common.trainer, spec)
-        annotations |= {SETTINGS_ANNOTATION: settings_digest(spec)}
+        annotations |= {SETTINGS_ANNOTATION: settings_digest(spec, sizes(gang))}
+        annotations |= {SIZE_ANNOTATION: size_told(gang)} if is_told_size(gang, member) else {}
         spec = with_replaced(gang, member, spec)
     if annotations:
         metadata["annotations"] = annotations
@@ -142,18 +151,24 @@ def settings(gang: Gang, indexes: Sequence[int]) -> tuple[str, ...]:
     return tuple(each["metadata"]["annotations"][SETTINGS_ANNOTATION] for each in pods(gang, indexes))
 
 
-def settings_digest(spec: Manifest) -> str:
+def settings_digest(spec: Manifest, sizes: Collection[str] = ()) -> str:
     """A digest of what the containers of a Pod are told, and of whose network it has: where a Pod would be told
     something else today, no new one joins it. Resources, what follows from the namespace's policy, and the bandwidth
-    that a preflight asks for are not among that."""
+    that a preflight asks for are not among that; nor is the size of a gang that tells it itself, by these variables."""
     every = (*spec["initContainers"], *spec["containers"])
-    told = [spec.get("hostNetwork"), *map(_told, every)]
+    told = [spec.get("hostNetwork"), *(_told(each, sizes) for each in every)]
     return sha256(msgspec.json.encode(told)).hexdigest()[:_DIGEST_LENGTH]
 
 
-def _told(container: Manifest) -> Manifest:
-    env = [each for each in container.get("env") or () if each["name"] != FLOOR_VARIABLE]
+def _told(container: Manifest, sizes: Collection[str]) -> Manifest:
+    env = [each for each in container.get("env") or () if each["name"] != FLOOR_VARIABLE and each["name"] not in sizes]
+    if sizes:
+        env = [{**each, "value": _unsized(each["value"])} if each["name"] == VARIABLE else each for each in env]
     return {**container, "env": env, "resources": None, "securityContext": None}
+
+
+def _unsized(told: str) -> Manifest:
+    return {**json.loads(told), "size": None}
 
 
 def _annotations(member: Member) -> dict[str, str]:

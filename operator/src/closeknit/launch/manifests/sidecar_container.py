@@ -5,24 +5,30 @@ How they work together: docs/decisions/0016-restart-in-place.md.
 """
 
 import json
+import re
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
-from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER, Role
+from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER, SIZE_ANNOTATION, Role
 from closeknit.api.text.quantity import duration_s
-from closeknit.api.trainingjob import OnHang, TrainingJobSpec
+from closeknit.api.trainingjob import OnHang, PodTemplate, TrainingJobSpec
 from closeknit.cluster.booking.gang_sidecar import SIDECAR_RESOURCES
 from closeknit.cluster.booking.in_place_exit_codes import reset_codes
 from closeknit.cluster.pods.gang_runs import tellers
+from closeknit.cluster.pods.pod import DEFAULT_GRACE_S
 from closeknit.launch.environment.user_overrides import depends_on_nccl
+from closeknit.launch.frameworks.registry import contract
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.member import Member
-from closeknit.launch.template import GANG_VOLUME
+from closeknit.launch.template import GANG_VOLUME, SIZE_VOLUME
 
 PORT = 29_200  # the sidecars' own; below the preflight's, and 64 apart from it as the ports of a gang are
 # The four that the sidecar has as well (closeknit.sidecar.gang.settings); tests compare them.
 VARIABLE = "CLOSEKNIT_GANG"
 REPLACED_VARIABLE = "CLOSEKNIT_GANG_REPLACED"
 FOLDER = "/run/closeknit-gang"
+SIZE_FOLDER = f"{FOLDER}-size"
+LONGEST_GRACE_S = 600  # for a barrier that joins waits no longer than a quarter of an hour
 RESET_CODE = 77
 PROGRESS_VARIABLE = "CLOSEKNIT_PROGRESS_FILE"  # the trainer may touch the file that it names
 _PROGRAM = "closeknit-sidecar"
@@ -32,7 +38,8 @@ SHELL = "/bin/sh"
 # The image's own python becomes process 1, starts the trainer as its child, passes on every signal, and takes the place
 # of an init for orphans. As long as it lives it holds a lock, which the kernel takes from it. Signals that musl or
 # glibc has for itself are left alone. An image without python is refused, by words that the operator knows. Without
-# `site`, and with nothing of the working directory in its path.
+# `site`, and with nothing of the working directory in its path. A file of the sidecar has the trainer told to end; then
+# it stays until all containers start again, for one that ends with 0 is not started again by itself.
 WRAPPER = """\
 import sys
 sys.path[:1]=[]
@@ -46,8 +53,11 @@ def put(n,t):
 r=""
 try:
  with open(d+"/run")as f:r=f.read(20)
- for n in os.listdir(d):n[:5]in("wrapp","told-","exit-","words")and os.remove(d+"/"+n)
+ for n in os.listdir(d):n[:5]in("wrapp","told-","leave","exit-","words")and os.remove(d+"/"+n)
 except OSError:pass
+try:
+ with open(d+"/env")as f:os.environ.update(l.strip().split("=",1)for l in f)
+except(OSError,ValueError):pass
 put("wrapped","")
 try:
  k=open(d+"/wrapped-"+r,"a");os.lockf(k.fileno(),os.F_TLOCK,0)
@@ -61,8 +71,11 @@ if not c:
  try:os.execvp(a[0],a)
  except OSError as x:sys.stderr.write("closeknit: cannot start %s: %s\\n"%(a[0],x.strerror));os._exit(126+(x.errno==2))
 x=None
+q=0
 while x is None:
- s=signal.sigwait(e)
+ s=signal.sigtimedwait(e,1)
+ s=s.si_signo if s else 17
+ if not q and os.path.exists(d+"/leave-"+r):q=1;s=15
  if s==15:put("told","")
  if s!=17:
   try:os.kill(c,s)
@@ -76,6 +89,7 @@ try:
  with open(sys.argv[2],errors="replace")as f:put("words",f.read(1024))
 except OSError:pass
 put("exit",str(x))
+if q:signal.sigwait({15})
 os._exit(x)
 """
 NO_PYTHON = "closeknit: the image has no python"
@@ -93,16 +107,23 @@ def with_sidecar(gang: Gang, index: int, trainer: int, spec: Manifest) -> Manife
     containers = list(spec["containers"])
     containers[trainer] = _trainer(gang.job.spec, containers[trainer], mount)
     told = _told(gang, index)
+    ours: list[Manifest] = [mount]
+    volumes: list[Manifest] = []
+    if is_told_size(gang, gang.members[index]):
+        ours.append({"name": SIZE_VOLUME, "mountPath": SIZE_FOLDER, "readOnly": True})
+        told_by = {"path": "size", "fieldRef": {"fieldPath": f"metadata.annotations['{SIZE_ANNOTATION}']"}}
+        volumes.append({"name": SIZE_VOLUME, "downwardAPI": {"items": [told_by]}})
     return {
         **spec,
         # First of all: an init container of the template may meet others, too.
-        "initContainers": [_barrier(gang, told, mount), *(spec.get("initContainers") or [])],
+        "initContainers": [_barrier(gang, told, ours), *(spec.get("initContainers") or [])],
         # Beside the trainer: as a native sidecar it would hold back the start for another round of the kubelet.
-        "containers": [*containers, _sidecar(gang, index, told, mount)],
+        "containers": [*containers, _sidecar(gang, index, told, ours)],
         # In memory: a full disk must not keep a gang from starting again.
         "volumes": [
             *(spec.get("volumes") or []),
             {"name": GANG_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "8Mi"}},
+            *volumes,
         ],
     }
 
@@ -151,10 +172,46 @@ def _told(gang: Gang, index: int) -> Manifest:
         "key": key(gang),
         "resetCodes" if codes.are_named else "finalCodes": codes.codes,
         **_hangs(gang),
+        **({"sizes": dict(named), "grace": _grace_s(gang)} if (named := sizes(gang)) else {}),
     }
 
 
-def _sidecar(gang: Gang, index: int, told: Manifest, mount: Manifest) -> Manifest:
+def sizes(gang: Gang) -> Mapping[str, str]:
+    """The variables by which the trainers of a gang that may grow learn its size, each with its pattern, as the sidecar
+    fills it in. Empty where its Pods cannot take another size: their framework needs files, what the user gives refers
+    to such a variable, so that it has the old value for good, or their grace period is longer than a new Pod waits.
+    From one node on its Pods have other resources."""
+    spec, named = gang.job.spec, contract(gang).sizes
+    is_elastic = spec.elastic is not None and spec.elastic.min_gpus < spec.gpus
+    if not (is_elastic and named and len(gang.workers) > 1 and _grace_s(gang) <= LONGEST_GRACE_S):
+        return {}
+    if not spec.template.once(_referred_to).isdisjoint(named):
+        return {}
+    users = gang.users_environment(Role.WORKER)
+    return {name: pattern for name, pattern in named.items() if name not in users}
+
+
+def _referred_to(template: PodTemplate) -> frozenset[str]:
+    """The variables that Kubernetes puts into a template's commands and other variables."""
+    return frozenset(re.findall(r"\$\(([^()]*)\)", json.dumps(template.spec)))
+
+
+def is_told_size(gang: Gang, member: Member) -> bool:
+    """Whether this member is told the size of the gang by an annotation: the meeting point of one that may grow."""
+    return member.index == 0 and member.role is Role.WORKER and bool(gang.sidecar_image) and bool(sizes(gang))
+
+
+def size_told(gang: Gang) -> str:
+    """The value of that annotation."""
+    return f"{len(gang.workers)} {gang.world_size}"
+
+
+def _grace_s(gang: Gang) -> int:
+    found = gang.template(Role.WORKER).spec.get("terminationGracePeriodSeconds")
+    return DEFAULT_GRACE_S if found is None else found
+
+
+def _sidecar(gang: Gang, index: int, told: Manifest, mounts: Sequence[Manifest]) -> Manifest:
     # Only for who looks at the Pod's status: ready is who hears the whole gang. Its Service names Pods that are not.
     port = _probe_port(gang, index)
     probe = {"httpGet": {"path": "/whole", "port": port}, "periodSeconds": 5, "failureThreshold": 1}
@@ -163,7 +220,7 @@ def _sidecar(gang: Gang, index: int, told: Manifest, mount: Manifest) -> Manifes
         "restartPolicy": "OnFailure",  # it ends with its trainer
         "restartPolicyRules": [_rule("In", (RESET_CODE,))],
         **({"readinessProbe": probe} if index in tellers(len(gang.workers)) else {}),
-        **_container(gang, "watch", told, mount),
+        **_container(gang, "watch", told, mounts),
     }
 
 
@@ -186,12 +243,12 @@ def _hangs(gang: Gang) -> Manifest:
     return told
 
 
-def _barrier(gang: Gang, told: Manifest, mount: Manifest) -> Manifest:
+def _barrier(gang: Gang, told: Manifest, mounts: Sequence[Manifest]) -> Manifest:
     command = "join" if told.get("replacement") else "barrier"
-    return {"name": BARRIER_CONTAINER, **_container(gang, command, told, mount)}
+    return {"name": BARRIER_CONTAINER, **_container(gang, command, told, mounts)}
 
 
-def _container(gang: Gang, command: str, told: Manifest, mount: Manifest) -> Manifest:
+def _container(gang: Gang, command: str, told: Manifest, mounts: Sequence[Manifest]) -> Manifest:
     """As the strictest level of Pod Security wants a container."""
     return {
         "image": gang.sidecar_image,
@@ -201,7 +258,7 @@ def _container(gang: Gang, command: str, told: Manifest, mount: Manifest) -> Man
             {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},  # an image may ask NVIDIA's runtime for all GPUs
         ],
         "resources": {"requests": dict(SIDECAR_RESOURCES), "limits": dict(SIDECAR_RESOURCES)},
-        "volumeMounts": [mount],
+        "volumeMounts": list(mounts),
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": _SIDECAR_USER,

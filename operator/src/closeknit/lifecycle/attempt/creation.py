@@ -1,6 +1,6 @@
 """How the children of an attempt are created, and in which order."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from closeknit.api.names import service_name
@@ -65,9 +65,14 @@ def trials(gang: Gang) -> tuple[Manifest, ...]:
         sizes.setdefault((member.role, member.rank_count, member.cpus, member.is_claimed, member.nic_resources), index)
     pods = _pods(gang, list(sizes.values())[:MOST_TRIED])
     uid = gang.job.metadata.uid or ""
+    return with_owned((*found.values(), *pods), uid)
+
+
+def with_owned(creates: Iterable[Create], uid: str) -> tuple[Manifest, ...]:
+    """All that these create, but Secrets, as a trial: what one is to own has this uid of an owner."""
     return tuple(
         manifest
-        for create in (*found.values(), *pods)
+        for create in creates
         for manifest in (create.manifest, *(owned(each, create.manifest, uid) for each in create.owns))
         if manifest["kind"] != "Secret"
     )

@@ -1,5 +1,6 @@
 """The Pods of a gang that stay while those of lost nodes are replaced: they wait in their barriers for the new ones,
-and start again in place. Nothing is written of them.
+and start again in place. Nothing is written of them. So do those of a gang that grows, whose added nodes have new
+Pods; node rank 0's is told the size.
 
 Else the whole gang gets new Pods, as it does without its sidecar. `cannot_stay` has the rule, in one place.
 """
@@ -15,7 +16,7 @@ from closeknit.launch.gang import Gang
 from closeknit.launch.manifests.pod_manifest import settings
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.subject import Subject
-from closeknit.lifecycle.writes.plan import Action, Delete, Stop
+from closeknit.lifecycle.writes.plan import Action, Delete, Resize, Stop
 
 ALL_LOST = "none of its nodes is left"
 NO_SIDECAR = "its Pods cannot restart in place"
@@ -40,9 +41,24 @@ def cannot_stay(attempt: Attempt, shares: Sequence[BookingShare]) -> str:
     return ""
 
 
+def cannot_grow(attempt: Attempt) -> bool:
+    """Whether the Pods of this gang cannot take another size."""
+    first = attempt.pods[0]
+    return attempt.subject.answers.resize_refused or first is None or not first.size
+
+
 def replacing(before: BookingShare, after: BookingShare) -> BookingShare:
     """The share with the number of its Pod, where Pods stay: another one where the share was lost."""
     return replace(after, replacement=before.replacement + 1 if before.lost and not after.lost else before.replacement)
+
+
+def told_size(attempt: Attempt) -> tuple[Action, ...]:
+    """Tells the Pods that stay the size of the gang, where node rank 0's does not have it yet."""
+    pod, booking = attempt.pods[0], attempt.booking
+    size = f"{booking.workers} {booking.gpus}"
+    if pod is None or not pod.size or pod.size == size or not attempt.is_swapping:
+        return ()
+    return (Resize(pod.name, pod.uid, size),)
 
 
 def _places(shares: Iterable[BookingShare]) -> int:
@@ -63,6 +79,8 @@ def _leaves(pod: Pod | None) -> str:
 def is_missed(attempt: Attempt) -> str:
     """Of a gang whose new Pods are booked: why those that stay cannot; empty where they can. New ones may still be
     made, and made again."""
+    if attempt.subject.answers.resize_refused and told_size(attempt):
+        return "the API server does not let closeknit tell its Pods that it grows"
     for pod, share in zip(attempt.pods, attempt.shares, strict=True):
         is_to_be_made = share.replacement and (pod is None or pod.phase != "Failed")
         if not is_to_be_made and (words := _leaves(pod)):

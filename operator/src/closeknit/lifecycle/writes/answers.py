@@ -20,7 +20,7 @@ from closeknit.lifecycle.status.conditions import is_true
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.status.pending import PENDING
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
-from closeknit.lifecycle.writes.plan import Addition, Create, Delete, Plan, Stop
+from closeknit.lifecycle.writes.plan import Addition, Create, Delete, Plan, Resize, Stop
 from closeknit.lifecycle.writes.quota_shortfall import CPUS, shortfalls, words
 from closeknit.lifecycle.writes.results import (
     FORBIDDEN,
@@ -152,6 +152,8 @@ class Answers:
     """Whether a quota of its namespace counts finished Pods, too."""
     stop_refused: bool = False
     """Whether the API server refuses to stop a Pod, so that Pods are deleted instead."""
+    resize_refused: bool = False
+    """Whether the API server does not let closeknit tell a gang its size, so that all Pods are new."""
     undeleted: Undeleted | None = None
     """Its Pods that the API server does not delete."""
     room_made_at: datetime | None = None
@@ -188,6 +190,8 @@ def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime
     answers = _undeleted(answers, results)
     if any(_is_refused_stop(result) for result in results):
         answers = replace(answers, stop_refused=True)
+    if any(_is_refused_resize(result) for result in results):
+        answers = replace(answers, resize_refused=True)
     if plan.status is None and plan.notice is not None:
         told = answers.refused_change
         if told is not None and plan.notice.reason is told.reason:
@@ -318,6 +322,10 @@ def _is_unseen_and_unmade(result: Result, uid: str) -> bool:
 
 def _is_refused_stop(result: Result) -> bool:
     return isinstance(result, Failed) and isinstance(result.action, Stop) and result.denial.failure in FORBIDDEN
+
+
+def _is_refused_resize(result: Result) -> bool:
+    return isinstance(result, Failed) and isinstance(result.action, Resize) and result.denial.failure in FORBIDDEN
 
 
 def _undeleted(answers: Answers, results: Sequence[Result]) -> Answers:

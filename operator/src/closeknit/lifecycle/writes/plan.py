@@ -59,7 +59,16 @@ class Stop:
     ends all the same where that is refused."""
 
 
-Action = Create | Delete | Stop
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Tells the Pods of a gang its size, by an annotation of node rank 0's, that of this uid."""
+
+    name: str
+    uid: str
+    size: str
+
+
+Action = Create | Delete | Stop | Resize
 
 
 class Addition(Enum):

@@ -13,7 +13,7 @@ from closeknit.cluster.objects.meta import Owner, WireStruct
 from closeknit.cluster.objects.quota import Quota
 from closeknit.cluster.pods.pod import Pod, WirePod, pod
 from closeknit.launch.gang import Manifest
-from closeknit.lifecycle.writes.plan import Action, Delete, Stop
+from closeknit.lifecycle.writes.plan import Action, Delete, Resize, Stop
 from closeknit.lifecycle.writes.quota_demand import QuotaDemand
 from closeknit.lifecycle.writes.quota_shortfall import Shortfall, shortfalls
 from closeknit.placement.values.sentences import count
@@ -133,9 +133,9 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """A Pod was stopped; a missing one is as good."""
+    """A Pod was stopped, or told the size of its gang; a missing one is as good."""
 
-    action: Stop
+    action: Stop | Resize
     version: str = ""
 
 

@@ -29,6 +29,7 @@ from closeknit.scheduling.preemption.made_room import placed
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.expected_ends import end_terms
+from closeknit.scheduling.resizing.added_nodes import with_added_nodes
 from closeknit.scheduling.victims.victim import RESTART_COSTS, gone
 
 HOUR = timedelta(hours=1)
@@ -62,9 +63,11 @@ def grown(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if barred_until is not None:
         outcome.until = barred_until
         return outcome
+    ready = moment(told.since) + GROWS_AFTER
+    if walk.now >= ready:
+        found = _beside(case, booking, found, room, walk) or found
     both = holding_both(case.job, found, booking)
     walk.growth.want(both)
-    ready = moment(told.since) + GROWS_AFTER
     if walk.now < ready:
         outcome.until = ready
         return outcome
@@ -107,6 +110,18 @@ def _larger(case: Case, booking: Booking, room: Room, walk: Walk) -> Placement |
     if too_large(job, found, cluster) is not None or too_many(job, found, case.volumes) is not None:
         return None
     return found
+
+
+def _beside(case: Case, booking: Booking, found: Placement, room: Room, walk: Walk) -> Placement | None:
+    """As large a gang with the nodes that it has, so that its Pods there can stay; None where that is worse."""
+    job, gpus = case.job, sum(len(share.gpus) for share in found.shares)
+    away = avoided_nodes(job, room.cluster, walk.now)
+    cluster = walk.growth.left(room.cluster).without(away.devices)
+    asked = replace(request(NOBODY, job.spec, case.volumes.required), avoided=away.nodes, gpus=gpus)
+    kept = with_added_nodes(case, booking, found, asked, cluster, walk)
+    if kept is None or not walk.reserving.makes_room_for(job, kept):
+        return None
+    return None if too_many(job, kept, case.volumes) is not None else kept
 
 
 def _lasts(job: TrainingJob, now: datetime) -> timedelta:

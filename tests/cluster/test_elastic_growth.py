@@ -1,0 +1,160 @@
+"""An elastic gang grows in its Pods on a real control plane, with the operator killed between its writes; and what the
+chart's policy lets the operator change for that."""
+
+import itertools
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar
+
+import pytest
+
+from closeknit.api.names import UNRESTRICTED_TEMPLATES_LABEL
+from closeknit.lifecycle.status.conditions import timestamp
+from cluster.test_fence import CHANGES, refusal
+from harness.chart import NAMESPACE, wait_for_policies
+from harness.gang_kubelets import OPTIONS, RESTARTS, allow_restarts_in_place, begin_run
+from harness.install import OPERATOR
+from harness.operator_bed import ON_DRA, ON_PLUGIN, Bed, standing
+
+PLUGIN, DRA = ("gpu-1", "gpu-2", "gpu-3"), ("gpu-4", "gpu-5", "gpu-6")
+BOTH = pytest.mark.parametrize("spec", [pytest.param(ON_PLUGIN, id="plugin"), pytest.param(ON_DRA, id="DRA")])
+STAY, ADDED = [f"train-a1-worker-{index:05d}" for index in range(2)], "train-a1-worker-00002-r1"
+serials = itertools.count()
+
+
+class Site(Bed):
+    """Three nodes of each binding, which can start Pods again in place."""
+
+    options: ClassVar[tuple[str, ...]] = OPTIONS
+
+    def annotation(self, pod: str) -> str | None:
+        found: str | None = self.cluster.get("pod", pod, self.namespace)["metadata"]["annotations"].get(
+            "closeknit.dev/size"
+        )
+        return found
+
+    def train_pods(self) -> list[str]:
+        return [name for name in self.live_pods() if name.startswith("train-")]
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Site]:
+    with standing(Site, PLUGIN, DRA) as site:
+        allow_restarts_in_place(site.cluster, (*PLUGIN, *DRA))
+        site.restart()  # so that it has seen that
+        yield site
+
+
+@pytest.fixture
+def site(running: Site) -> Iterator[Site]:
+    running.begin(f"growth-{next(serials)}", **{UNRESTRICTED_TEMPLATES_LABEL: "true"})
+    yield running
+    running.cluster.delete("trainingjobs", namespace=running.namespace)
+    running.cluster.kubectl("delete", "pods", "--all", f"--namespace={running.namespace}", "--force")
+    running.cluster.delete("namespace", running.namespace)
+
+
+def long_ago() -> str:
+    return timestamp(datetime.now(UTC) - timedelta(minutes=6))
+
+
+def small(site: Site, spec: dict[str, Any]) -> None:
+    """A job that runs on two nodes of three, and room for all of it since long ago."""
+    site.submit("other", **{**spec, "gpus": 8})
+    site.wait_for_state("Running", "other")
+    site.submit(**{**spec, "gpus": 24}, **RESTARTS, elastic={"minGPUs": 8})
+    site.wait_for_reason("InsufficientGPUs")
+    pending = {"status": {"pending": {"since": long_ago(), "queuedSince": long_ago()}}}
+    site.cluster.patch("trainingjob", "train", pending, site.namespace, subresource="status")
+    site.wait_for_state("Running")
+    begin_run(site.cluster, site.namespace, STAY, 0)
+    assert [site.annotation(pod) for pod in STAY] == ["2 16", None]
+    site.delete("trainingjob", "other")
+    site.cluster.wait_for(lambda: site.job()["status"]["placement"].get("room"), "room to be told")
+
+
+def let_grow(site: Site) -> None:
+    room = {"status": {"placement": {"room": {"gpus": 24, "since": long_ago()}}}}
+    site.cluster.patch("trainingjob", "train", room, site.namespace, subresource="status")
+
+
+def has_grown(site: Site) -> bool:
+    return [each["reason"] for each in site.job()["status"].get("attempts", [])] == ["Grown"]
+
+
+@BOTH
+def test_its_pods_stay_though_the_operator_is_killed_meanwhile(site: Site, spec: dict[str, Any]) -> None:
+    small(site, spec)
+    uids = [site.cluster.get("pod", pod, site.namespace)["metadata"]["uid"] for pod in STAY]
+    before = len(site.writes())
+    let_grow(site)
+    site.cluster.wait_for(lambda: has_grown(site), "the job to grow")
+    site.restart()
+    site.cluster.wait_for(lambda: site.annotation(STAY[0]) == "3 24", "the Pods to be told")
+    site.restart()
+    site.cluster.wait_for(lambda: site.train_pods() == [*STAY, ADDED], "the new Pod")
+    assert site.job()["status"]["placement"]["swapping"]
+    begin_run(site.cluster, site.namespace, [*STAY, ADDED], 1)
+    status = site.wait_for_state("Running")
+    assert [site.cluster.get("pod", pod, site.namespace)["metadata"]["uid"] for pod in STAY] == uids
+    (end,) = status["attempts"]
+    assert (end["inPlace"], end["charged"], status["attempt"], status["restarts"]) == (True, False, 1, 1)
+    placement = status["placement"]
+    assert (placement["run"], placement["replaced"], "gpus" in placement) == (1, {"2": 1}, False)
+    assert site.told().count("Grown") == 1
+    writes = [f"{each.verb} {each.resource}" for each in site.writes()[before:]]
+    made = {"create pods", "patch pods", "delete pods"}
+    assert sorted(each for each in writes if each in made) == ["create pods", "patch pods"]
+
+
+def test_where_a_policy_keeps_the_size_from_them_all_pods_are_new(site: Site) -> None:
+    small(site, ON_PLUGIN)
+    name, admission = f"no-size-{site.namespace}", "admissionregistration.k8s.io/v1"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"]}
+    same = (
+        "object.metadata.?annotations[?'closeknit.dev/size'] == oldObject.metadata.?annotations[?'closeknit.dev/size']"
+    )
+    policy = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": same, "message": "no size"}],
+    }
+    selector = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": site.namespace}}}
+    binding = {"policyName": name, "validationActions": ["Deny"], "matchResources": selector}
+    for kind, body in (("ValidatingAdmissionPolicy", policy), ("ValidatingAdmissionPolicyBinding", binding)):
+        site.cluster.apply({"apiVersion": admission, "kind": kind, "metadata": {"name": name}, "spec": body})
+    here = f"--namespace={site.namespace}"
+    tries = ("annotate", "pod", STAY[0], here, "closeknit.dev/size=9 72", "--overwrite", "--dry-run=server")
+    site.cluster.wait_for(lambda: site.cluster.kubectl(*tries, check=False) == "", "the policy to hold")
+    let_grow(site)
+    new = [f"train-a2-worker-{index:05d}" for index in range(3)]
+    site.cluster.wait_for(lambda: site.train_pods() == new, "new Pods")
+    begin_run(site.cluster, site.namespace, new, 0)
+    status = site.wait_for_state("Running")
+    assert (status["attempt"], [each["reason"] for each in status["attempts"]]) == (2, ["Grown"])
+
+
+def test_node_rank_0_alone_may_be_told_the_size_and_nothing_else_with_it(site: Site) -> None:
+    wait_for_policies(site.cluster, "gpu-1")
+    token = site.cluster.service_account_kubeconfig(NAMESPACE, OPERATOR)
+    small(site, ON_PLUGIN)
+    here = f"--namespace={site.namespace}"
+    size, gpus = "/metadata/annotations/closeknit.dev~1size", "/metadata/annotations/closeknit.dev~1gpus"
+
+    def tried(pod: str, *values: tuple[str, Any]) -> str:
+        patch = [{"op": "add", "path": path, "value": value} for path, value in values]
+        how = ("--dry-run=server", "--type=json", f"--patch={json.dumps(patch)}")
+        return refusal(site, token, "patch", "pod", pod, here, *how)
+
+    assert (tried(STAY[0], (size, "3 24")), tried(STAY[1], (size, "3 24"))) == ("", CHANGES)
+    others: list[list[tuple[str, Any]]] = [
+        [(size, "3 GPUs")],
+        [(gpus, "GPU-1")],
+        [(size, "3 24"), (gpus, "GPU-1")],
+        [(size, "3 24"), ("/metadata/annotations/more", "")],
+        [(size, "3 24"), ("/metadata/labels/app", "bank")],
+        [(size, "3 24"), ("/metadata/labels/closeknit.dev~1attempt", "")],
+        [(size, "3 24"), ("/spec/activeDeadlineSeconds", 1)],
+        [(size, "3 24"), ("/spec/containers/0/image", "registry.example/miner:1")],
+    ]
+    assert [tried(STAY[0], *each) for each in others] == [CHANGES] * len(others)

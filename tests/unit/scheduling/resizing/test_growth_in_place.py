@@ -1,0 +1,262 @@
+"""An elastic gang grows: its Pods stay and learn the size, and new ones come for the added nodes alone."""
+
+import json
+from typing import Any
+
+import pytest
+
+from closeknit.api.trainingjob_status import PlacementStatus, State
+from closeknit.cluster.objects.quota import Quota
+from closeknit.lifecycle.writes.results import Denial, DenialKind
+from scenarios.manifests import cluster_topology, training_job
+from scenarios.restarting_gangs import TEMPLATE, allow, begins, waits
+from scenarios.story import Story, dra_node, plugin_node
+
+KINDS = pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["plugin", "DRA"])
+MINUTE = 60
+WORKERS = [f"train-a1-worker-{index:05d}" for index in range(3)]
+ADDED = "train-a1-worker-00003-r1"
+
+
+@pytest.fixture(autouse=True)
+def no_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistake of ours fails the test, and is not told to the job."""
+    monkeypatch.setattr("closeknit.scheduling.schedule.guarded", lambda run, *rest: run(*rest))
+
+
+def placement(story: Story) -> PlacementStatus:
+    found = story.status().placement
+    assert found is not None
+    return found
+
+
+def nodes(story: Story) -> list[str]:
+    return [each.name for each in placement(story).nodes]
+
+
+def small(
+    kind: Any = plugin_node, *, gpus: int = 32, number: int = 4, other: int = 8, racks: str = "", **spec: Any
+) -> Story:
+    """A job of 32 that runs with 24 and can restart in place, and a node that has come free. `racks`: of each node."""
+    machines = [each for at in range(1, number + 1) for each in kind(f"gpu-{at}")]
+    if racks:
+        for each in machines:
+            rack = {"net.example/rack": racks[int(each["metadata"]["name"].removeprefix("gpu-")) - 1]}
+            each["metadata"].setdefault("labels", {}).update(rack)
+        machines.append(cluster_topology("rack"))
+    asked = {"gpus": gpus, "elastic": {"minGPUs": 8}, "template": TEMPLATE, "restart": {"limit": 2}, **spec}
+    story = Story(*machines, training_job("other", spec={"gpus": other}))
+    story.sidecar_image = "agent:1"
+    allow(story)
+    story.settle()
+    story.add(training_job(spec=asked))
+    story.settle()
+    story.pass_time(MINUTE)
+    story.settle()
+    story.run_all()
+    for pod in of_train(story):
+        begins(story, pod, 0)
+    story.settle()
+    assert story.status().state is State.RUNNING
+    del story.objects["TrainingJob", "team-b", "other"]
+    for name in [name for name in story.pods() if name.startswith("other-")]:
+        story.remove_pod(name)
+    story.settle()
+    story.written.clear()
+    story.notices.clear()
+    return story
+
+
+def of_train(story: Story) -> list[str]:
+    return [name for name in story.pods() if name.startswith("train-")]
+
+
+def grow(story: Story) -> None:
+    story.pass_time(5 * MINUTE)
+    story.settle()
+
+
+def together(story: Story, run: int) -> None:
+    """The new Pods are bound, all barriers wait, and all begin this run."""
+    story.run_all()
+    for pod in of_train(story):
+        waits(story, pod)
+        story.settle()
+    for pod in of_train(story):
+        begins(story, pod, run)
+    story.settle()
+
+
+def size_of(story: Story, pod: str) -> str | None:
+    found: str | None = story.pod(pod)["metadata"]["annotations"].get("closeknit.dev/size")
+    return found
+
+
+@KINDS
+def test_its_pods_stay_and_only_the_added_node_gets_a_new_one(kind: Any) -> None:
+    story = small(kind)
+    before, uids = nodes(story), {name: story.pod(name)["metadata"]["uid"] for name in WORKERS}
+    assert size_of(story, WORKERS[0]) == "3 24"
+    grow(story)
+    assert nodes(story)[:3] == before
+    assert (story.status().attempt, placement(story).gpus, placement(story).replaced) == (1, None, {"3": 1})
+    claims = [f"create ResourceClaim {ADDED}"] if kind is dra_node else []
+    others = [each for each in story.written if not each.startswith("status")]
+    assert sorted(each for each in others if "Service" not in each) == sorted(
+        [f"resize Pod {WORKERS[0]}", f"create Pod {ADDED}", *claims]
+    )
+    assert [size_of(story, pod) for pod in WORKERS] == ["4 32", None, None]
+    made = story.pod(ADDED)
+    env = {each["name"]: each["value"] for each in made["spec"]["initContainers"][0]["env"]}
+    told = json.loads(env["CLOSEKNIT_GANG"])
+    assert (told["index"], told["size"], told["replacement"], made["spec"]["hostname"]) == (3, 4, 1, ADDED[:-3])
+    together(story, 1)
+    status = story.status()
+    assert (status.state, placement(story).run, placement(story).swapping) == (State.RUNNING, 1, None)
+    (row,) = status.attempts
+    assert (row.reason, row.charged, row.in_place) == ("Grown", False, True)
+    assert row.message is not None
+    assert "it starts again in the Pods that it has and 1 new one, and is not charged" in row.message
+    assert {name: story.pod(name)["metadata"]["uid"] for name in WORKERS} == uids
+    assert not any(each.startswith("delete") for each in story.written)
+
+
+def test_it_grows_twice_in_place() -> None:
+    story = small(gpus=40)
+    grow(story)
+    together(story, 1)
+    for each in plugin_node("gpu-5"):
+        story.add(each)
+    allow(story)
+    story.settle()
+    grow(story)
+    assert (placement(story).replaced, size_of(story, WORKERS[0])) == ({"3": 1, "4": 1}, "5 40")
+    together(story, 2)
+    assert (story.status().attempt, story.status().state, placement(story).gpus) == (1, State.RUNNING, None)
+
+
+def all_are_new(story: Story) -> None:
+    """It has grown, in the Pods of the next attempt."""
+    assert story.status().attempt == 2
+    assert (placement(story).swapping, placement(story).replaced, placement(story).gpus) == (None, None, None)
+    assert not any(each.startswith("resize") for each in story.written)
+    (row,) = story.status().attempts
+    assert row.message is not None
+    assert (row.reason, row.in_place) == ("Grown", None)
+    assert "it starts again in new Pods" in row.message
+
+
+def with_command(*words: str, **more: Any) -> dict[str, Any]:
+    trainer = {"name": "trainer", "image": "train", "command": [*words]}
+    return {"spec": {"containers": [trainer], **more}}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"framework": "DeepSpeed"},
+        {"framework": "MPI"},
+        {"framework": "TensorFlow"},
+        {"framework": "Custom"},
+        {"template": with_command("torchrun", "--nnodes=$(PET_NNODES)")},
+        {"template": with_command("train", terminationGracePeriodSeconds=601)},
+        {"template": with_command("sh", "-c", "$(CLOSEKNIT_WORLD_SIZE)")},
+    ],
+    ids=lambda spec: str(next(iter(spec.values())))[:60],
+)
+def test_what_cannot_learn_another_size_grows_in_new_pods(spec: dict[str, Any]) -> None:
+    story = small(**spec)
+    assert size_of(story, WORKERS[0]) is None
+    grow(story)
+    all_are_new(story)
+
+
+def test_jax_is_told_the_number_of_its_processes() -> None:
+    story = small(framework="JAX")
+    env = {each["name"]: each["value"] for each in story.pod(WORKERS[0])["spec"]["initContainers"][0]["env"]}
+    assert json.loads(env["CLOSEKNIT_GANG"])["sizes"] == {"JAX_NUM_PROCESSES": "{nodes}"}
+    grow(story)
+    assert story.status().attempt == 1
+
+
+def test_a_variable_of_the_users_own_stays_as_it_is() -> None:
+    template = with_command("train")
+    template["spec"]["containers"][0]["env"] = [{"name": "PET_NNODES", "value": "1:4"}]
+    story = small(template=template)
+    env = {each["name"]: each["value"] for each in story.pod(WORKERS[0])["spec"]["initContainers"][0]["env"]}
+    assert json.loads(env["CLOSEKNIT_GANG"])["sizes"] == {"CLOSEKNIT_WORLD_SIZE": "{ranks}"}
+    grow(story)
+    assert story.status().attempt == 1
+
+
+def test_a_job_on_one_node_grows_in_new_pods() -> None:
+    story = small(gpus=16, number=2)
+    assert (of_train(story), size_of(story, WORKERS[0])) == (WORKERS[:1], None)
+    grow(story)
+    all_are_new(story)
+
+
+def test_without_sidecars_all_pods_are_new() -> None:
+    story = small(restart=None)
+    grow(story)
+    all_are_new(story)
+
+
+def test_a_quota_is_asked_for_the_new_pods_alone() -> None:
+    story = small()
+    hard, used = {"pods": "4", "requests.nvidia.com/gpu": "32"}, {"pods": "3", "requests.nvidia.com/gpu": "24"}
+    story.quotas = [Quota("gpus", hard, used)]
+    grow(story)
+    assert (story.status().attempt, placement(story).replaced) == (1, {"3": 1})
+
+
+def test_where_a_quota_has_too_little_left_the_ranks_train_on() -> None:
+    story = small()
+    story.quotas = [Quota("gpus", {"pods": "3"}, {"pods": "3"})]
+    grow(story)
+    status = story.status()
+    assert (status.state, status.attempt, placement(story).swapping) == (State.RUNNING, 1, None)
+    room = placement(story).room
+    assert room is not None
+    assert room.refused is not None
+    assert of_train(story) == WORKERS
+
+
+def test_where_the_api_server_keeps_the_size_from_them_all_pods_are_new() -> None:
+    story = small()
+    story.unstoppable = Denial(DenialKind.FORBIDDEN, 403, "Forbidden", "no")
+    grow(story)
+    assert (story.status().attempt, placement(story).swapping, placement(story).gpus) == (2, None, None)
+    assert [each.reason for each in story.status().attempts] == ["Grown"]
+
+
+def test_a_pod_that_ends_meanwhile_ends_the_growth_in_place() -> None:
+    story = small()
+    grow(story)
+    story.remove_pod(WORKERS[1])
+    story.settle()
+    assert (story.status().attempt, placement(story).swapping, placement(story).gpus) == (2, None, None)
+
+
+def test_an_added_pod_that_somebody_deletes_is_made_again() -> None:
+    story = small()
+    grow(story)
+    story.remove_pod(ADDED)
+    story.pass_time(60)
+    story.settle()
+    assert (story.status().attempt, ADDED in story.pods()) == (1, True)
+
+
+def test_its_nodes_are_left_where_all_of_it_lies_nearer_together_elsewhere() -> None:
+    story = small(number=7, other=32, racks="bbbaaaa")
+    assert sorted(nodes(story)) == ["gpu-1", "gpu-2", "gpu-3"]
+    grow(story)
+    assert sorted(nodes(story)) == ["gpu-4", "gpu-5", "gpu-6", "gpu-7"]
+    all_are_new(story)
+
+
+def test_its_nodes_are_kept_where_nothing_is_nearer() -> None:
+    story = small(number=8, other=40, racks="aaabbbcc")
+    before = nodes(story)
+    grow(story)
+    assert (nodes(story)[:3], story.status().attempt) == (before, 1)
