@@ -20,6 +20,7 @@ from harness.operator_bed import ON_DRA, ON_PLUGIN, Bed, standing
 PLUGIN, DRA = ("gpu-1", "gpu-2", "gpu-3"), ("gpu-4", "gpu-5", "gpu-6")
 BOTH = pytest.mark.parametrize("spec", [pytest.param(ON_PLUGIN, id="plugin"), pytest.param(ON_DRA, id="DRA")])
 STAY, ADDED = [f"train-a1-worker-{index:05d}" for index in range(2)], "train-a1-worker-00002-r1"
+SIZE = "/metadata/annotations/closeknit.dev~1size"
 serials = itertools.count()
 
 
@@ -71,7 +72,7 @@ def small(site: Site, spec: dict[str, Any]) -> None:
     begin_run(site.cluster, site.namespace, STAY, 0)
     assert [site.annotation(pod) for pod in STAY] == ["2 16", None]
     site.delete("trainingjob", "other")
-    site.cluster.wait_for(lambda: site.job()["status"]["placement"].get("room"), "room to be told")
+    site.cluster.wait_for(lambda: site.job()["status"]["placement"].get("room"), "room to be told", 90)
 
 
 def let_grow(site: Site) -> None:
@@ -124,8 +125,10 @@ def test_where_a_policy_keeps_the_size_from_them_all_pods_are_new(site: Site) ->
     for kind, body in (("ValidatingAdmissionPolicy", policy), ("ValidatingAdmissionPolicyBinding", binding)):
         site.cluster.apply({"apiVersion": admission, "kind": kind, "metadata": {"name": name}, "spec": body})
     here = f"--namespace={site.namespace}"
-    tries = ("annotate", "pod", STAY[0], here, "closeknit.dev/size=9 72", "--overwrite", "--dry-run=server")
-    site.cluster.wait_for(lambda: site.cluster.kubectl(*tries, check=False) == "", "the policy to hold")
+    token = site.cluster.service_account_kubeconfig(NAMESPACE, OPERATOR)
+    patch = [{"op": "add", "path": SIZE, "value": "9 72"}]
+    tries = ("patch", "pod", STAY[0], here, "--dry-run=server", "--type=json", f"--patch={json.dumps(patch)}")
+    site.cluster.wait_for(lambda: refusal(site, token, *tries) == "no size", "the policy to hold")
     let_grow(site)
     new = [f"train-a2-worker-{index:05d}" for index in range(3)]
     site.cluster.wait_for(lambda: site.train_pods() == new, "new Pods")
@@ -139,22 +142,22 @@ def test_node_rank_0_alone_may_be_told_the_size_and_nothing_else_with_it(site: S
     token = site.cluster.service_account_kubeconfig(NAMESPACE, OPERATOR)
     small(site, ON_PLUGIN)
     here = f"--namespace={site.namespace}"
-    size, gpus = "/metadata/annotations/closeknit.dev~1size", "/metadata/annotations/closeknit.dev~1gpus"
+    gpus = "/metadata/annotations/closeknit.dev~1gpus"
 
     def tried(pod: str, *values: tuple[str, Any]) -> str:
         patch = [{"op": "add", "path": path, "value": value} for path, value in values]
         how = ("--dry-run=server", "--type=json", f"--patch={json.dumps(patch)}")
         return refusal(site, token, "patch", "pod", pod, here, *how)
 
-    assert (tried(STAY[0], (size, "3 24")), tried(STAY[1], (size, "3 24"))) == ("", CHANGES)
+    assert (tried(STAY[0], (SIZE, "3 24")), tried(STAY[1], (SIZE, "3 24"))) == ("", CHANGES)
     others: list[list[tuple[str, Any]]] = [
-        [(size, "3 GPUs")],
+        [(SIZE, "3 GPUs")],
         [(gpus, "GPU-1")],
-        [(size, "3 24"), (gpus, "GPU-1")],
-        [(size, "3 24"), ("/metadata/annotations/more", "")],
-        [(size, "3 24"), ("/metadata/labels/app", "bank")],
-        [(size, "3 24"), ("/metadata/labels/closeknit.dev~1attempt", "")],
-        [(size, "3 24"), ("/spec/activeDeadlineSeconds", 1)],
-        [(size, "3 24"), ("/spec/containers/0/image", "registry.example/miner:1")],
+        [(SIZE, "3 24"), (gpus, "GPU-1")],
+        [(SIZE, "3 24"), ("/metadata/annotations/more", "")],
+        [(SIZE, "3 24"), ("/metadata/labels/app", "bank")],
+        [(SIZE, "3 24"), ("/metadata/labels/closeknit.dev~1attempt", "")],
+        [(SIZE, "3 24"), ("/spec/activeDeadlineSeconds", 1)],
+        [(SIZE, "3 24"), ("/spec/containers/0/image", "registry.example/miner:1")],
     ]
     assert [tried(STAY[0], *each) for each in others] == [CHANGES] * len(others)

@@ -104,6 +104,8 @@ class Story:
         """What the API server answers to the deletion of a Pod."""
         self.unstoppable: Denial | None = None
         """What it answers to whoever has a Pod stopped."""
+        self.unsized: Denial | None = None
+        """What it answers to whoever tells a Pod the size of its gang."""
         self.quotas: list[Quota] = []
         """Of every namespace."""
         self.dropped: tuple[str, str] | None = None
@@ -398,7 +400,8 @@ class StoryApi:
         Workloads."""
         if resource == WORKLOADS:
             return self._patched(self._stored(resource, name, namespace), patch, subresource or "spec")
-        if (said := self._story.unstoppable) is not None:
+        is_size = patch[1]["path"] == "/metadata/annotations/closeknit.dev~1size"
+        if (said := self._story.unsized if is_size else self._story.unstoppable) is not None:
             raise error_from_status(said.code, msgspec.json.encode({"reason": said.reason, "message": said.message}))
         stored = self._stored(resource, name, namespace)
         test, change, *others = patch
@@ -407,7 +410,7 @@ class StoryApi:
             raise Invalid("the uid is another", code=422, reason="Invalid")
         if subresource == "status":
             return self._marked(stored, change)
-        if change["path"] == "/metadata/annotations/closeknit.dev~1size":
+        if is_size:
             stored["metadata"]["annotations"]["closeknit.dev/size"] = change["value"]
             self._story.written.append(f"resize Pod {name}")
             return stored

@@ -208,9 +208,10 @@ class PlacementStatus(Wire):
         Annotated[dict[str, Annotated[int, Field(ge=1, le=MAX_REPLACEMENTS)]], Field(max_length=MAX_REPLACED)] | None
     ) = None
     """By position, counted alike: how many Pods had its place in this attempt before the one that has it now, which is
-    part of that one's name. Positions without any are left out."""
+    part of that one's name; 1 at first for a node that was added to Pods that stay. Positions without any are left
+    out."""
     swapping: bool | None = None
-    """True while Pods of lost nodes are replaced, and the others of the attempt stay and wait for them."""
+    """True while Pods of lost nodes are replaced, or come for added nodes, and the others of the attempt stay."""
     spares: Annotated[list[NodeAssignment], Field(max_length=MAX_SPARES)] | None = None
     """Nodes that are held to take the place of lost ones: without ranks and Pods."""
     awaits: Annotated[list[AwaitedJob], Field(max_length=MAX_AWAITED)] | None = None

@@ -222,9 +222,11 @@ def test_where_a_quota_has_too_little_left_the_ranks_train_on() -> None:
     assert of_train(story) == WORKERS
 
 
-def test_where_the_api_server_keeps_the_size_from_them_all_pods_are_new() -> None:
+@pytest.mark.parametrize("code", [403, 422])
+def test_where_the_api_server_keeps_the_size_from_them_all_pods_are_new(code: int) -> None:
     story = small()
-    story.unstoppable = Denial(DenialKind.FORBIDDEN, 403, "Forbidden", "no")
+    reason = {403: DenialKind.FORBIDDEN, 422: DenialKind.INVALID}[code]
+    story.unsized = Denial(reason, code, reason, "no")
     grow(story)
     assert (story.status().attempt, placement(story).swapping, placement(story).gpus) == (2, None, None)
     assert [each.reason for each in story.status().attempts] == ["Grown"]

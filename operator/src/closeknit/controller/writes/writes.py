@@ -539,8 +539,10 @@ class Writes:
         call = self._api.json_patch(resource, action.name, patch, namespace=plan.job.namespace)
         try:
             patched = await self._sent("patch", resource, call)
-        except (NotFound, Invalid):  # it is gone, or another one has its name
+        except NotFound:
             return Stopped(action)
+        except Invalid as error:  # another one has its name, or a policy says no: of what is to end that is as good
+            return Stopped(action) if isinstance(action, Stop) else Failed(action, denial(error))
         except ApiError as error:
             return Failed(action, denial(error))
         return Stopped(action, _version(patched))

@@ -325,7 +325,9 @@ def _is_refused_stop(result: Result) -> bool:
 
 
 def _is_refused_resize(result: Result) -> bool:
-    return isinstance(result, Failed) and isinstance(result.action, Resize) and result.denial.failure in FORBIDDEN
+    if not isinstance(result, Failed) or not isinstance(result.action, Resize):
+        return False
+    return result.denial.failure in FORBIDDEN or result.denial.failure is DenialKind.INVALID
 
 
 def _undeleted(answers: Answers, results: Sequence[Result]) -> Answers:
