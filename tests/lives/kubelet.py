@@ -180,7 +180,7 @@ class Kubelet(Hand):
             return inf
         if not run.is_training:
             return self._wait(run, pod)
-        if run.member is not None and run.member.act is Act.RESET:
+        if run.member is not None and run.member.act in (Act.RESET, Act.LEAVE):
             return self._reset(run, pod, *self.chance.choice([(None, False), (143, True)]))
         ends_at = self._training.ends_at(pod, run.number)
         if self.time < ends_at:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from closeknit.api.names import ATTEMPT_LABEL, BARRIER_CONTAINER, SIDECAR_CONTAINER
+from closeknit.api.names import ATTEMPT_LABEL, BARRIER_CONTAINER, SIDECAR_CONTAINER, SIZE_ANNOTATION
 from closeknit.cluster.pods.gang_runs import tellers
 from closeknit.controller.writes.resources import PODS
 from closeknit.kube.api import JsonObject
@@ -161,7 +161,9 @@ class Sidecars(Hand):
             member.unheard_since = float("inf") if is_heard else min(member.unheard_since, self.time)
         if meeting is None or not (hub := meeting.hub):
             return None
-        heard = [member for member in gang.members if _reaches(member, meeting)]
+        if told := meeting.pod["metadata"].get("annotations", {}).get(SIZE_ANNOTATION):
+            hub.resize(*map(int, told.split()))
+        heard = [each for each in gang.members if _reaches(each, meeting) and each.settings.index < hub.size]
         for member in heard:
             hub.hear(member.state.report, self.time)
         if hub.release(self.time):
@@ -183,7 +185,7 @@ class Sidecars(Hand):
             if member.state.phase is not Phase.WAITING:
                 return
         member.act = act
-        if act is Act.RESET:
+        if act in (Act.RESET, Act.LEAVE):
             member.is_up, member.unheard_since = False, self.time  # the sidecar ends, and its kubelet sees that
         member.node.wake()
 
@@ -214,7 +216,7 @@ class Sidecars(Hand):
         if not gang.members:
             return None
         meeting = self._meeting_point(gang)
-        size = gang.members[0].settings.size
+        size = gang.members[0].settings.size if meeting is None or meeting.hub is None else meeting.hub.size
         since = {index: 0.0 for index in range(size) if index not in gang.over}
         for member in gang.members:
             index = member.settings.index
