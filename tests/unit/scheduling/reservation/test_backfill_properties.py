@@ -19,6 +19,7 @@ from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.queue import entries, queue_reservation
 from closeknit.scheduling.queue.queue_reservation import Ask, QueueReservation
 from closeknit.scheduling.reservation import reserve
+from closeknit.scheduling.reservation.backfill import ReservedRoom
 from closeknit.scheduling.schedule import schedule
 from closeknit.simulation.operated import Operated
 from closeknit.simulation.replay import replay
@@ -242,3 +243,25 @@ def test_jobs_that_differ_in_what_they_declare_share_one_question(
     again = schedule(found.cluster.at(at), tables, Memory(schedule=found), at)
     assert [each.verdict for each in again.entries] == [each.verdict for each in found.entries]
     assert len(asked) - before <= 2  # each shape once, after the job that is booked and whose booking is not stored
+
+
+def test_shapes_that_would_take_the_same_share_one_answer_of_the_first_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not those whose Pods have another size."""
+    asked: list[Placement] = []
+    beside = ReservedRoom.beside
+
+    def counted(self: ReservedRoom, job: TrainingJob, answer: Placement, tables: Tables) -> object:
+        asked.append(answer)
+        return beside(self, job, answer, tables)
+
+    monkeypatch.setattr(ReservedRoom, "beside", counted)
+    shapes: list[Manifest] = [EAGER, {**EAGER, "topology": {"gpusPerNode": 4, "nvlink": "Ignored"}}]
+    limits = {"limits": {"cpu": "2"}}
+    template = {"spec": {"containers": [{"name": "trainer", "image": "t", "resources": limits}]}}
+    shapes += [{**EAGER, "parallelism": {"tensor": 2}}, {**EAGER, "template": template}]
+    jobs = (training_job(f"late-{number}", spec=spec) for number, spec in enumerate(shapes))
+    objects = [each for each in map(from_document, (*full_queue(), *jobs)) if each is not None]
+    found = schedule(build(objects), Tables(), Memory(), NOW)
+    waiting = {entry.key.name for entry in found.entries if entry.is_behind}
+    assert waiting == {"late", *(f"late-{number}" for number in range(4))}
+    assert len(asked) == 2

@@ -8,18 +8,22 @@ walk are used again where what they rest on is the same.
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.api.reasons import PendingReason
+from closeknit.api.trainingjob import BindingPolicy
+from closeknit.cluster.booking.gang_sidecar import server_needs, worker_needs
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.objects.pod_requests import Needs
 from closeknit.lifecycle.reserved_words import behind_reservation
 from closeknit.lifecycle.restart.lemons import Lemon
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.verdict import Refusal, Reservation, Reserve, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import Answers
 from closeknit.placement.gang.cache import Tables
-from closeknit.placement.values.placement import Placement
+from closeknit.placement.values.placement import Placement, Share
 from closeknit.scheduling.queue.entries import (
     AskedBehind,
     BehindKey,
@@ -52,6 +56,23 @@ DEAR_FROM = 512  # nodes: a search on so many takes ten milliseconds
 
 Ask = Callable[[Cluster], Placement | None]
 """Where a job would go in this cluster; None where it does not fit."""
+
+
+class TakenBeside(NamedTuple):
+    """All that a booking takes of a cluster."""
+
+    shares: tuple[Share, ...]
+    spares: tuple[Share, ...]
+    needs: Needs
+    """Of each of its Pods."""
+    servers: int
+    """How many parameter servers it has; their nodes follow from the shares."""
+    server_needs: Needs
+    """Of each of these."""
+    mig: str | None
+    binding: BindingPolicy
+    holder: JobKey | None
+    """The job, where it gives up what it holds there."""
 
 
 class QueueReservation:
@@ -89,6 +110,8 @@ class QueueReservation:
         self._tables = tables
         self._now = now.astimezone(UTC).replace(microsecond=0)  # as statuses date a booking
         self._ends_of: Cluster | None = None
+        self._asked_beside: tuple[ReservedRoom | None, dict[TakenBeside, Reservation | None]] = None, {}
+        """What others might take beside this room, with the reservation then; None where it would be late."""
         self._beside: tuple[Cluster, Reservation, Cluster] | None = None
         """The last cluster in which others than the reserved GPUs were asked for."""
         self.known_ends = last.ends
@@ -169,12 +192,33 @@ class QueueReservation:
         `alone`, or these where the first job still fits beside it; None where it has to wait."""
         assert self.room is not None  # noqa: S101 - it does not certainly pass, for the type checker
         for found in (ask(self._without_kept(alone)), answer):
-            beside = None if found is None else self.room.beside(job, found, self._tables)
+            beside = None if found is None else self._fits_beside(job, found)
             if beside is not None:
                 if beside is not self.room.reservation:
                     self._keep(self.room.moved(self._known(beside)))
                 return found
         return None
+
+    def _fits_beside(self, job: TrainingJob, found: Placement) -> Reservation | None:
+        """See `ReservedRoom.beside`; many jobs of a walk would take the same, with Pods of the same size."""
+        room, spec = self.room, job.spec
+        assert room is not None  # noqa: S101 - somebody is asked whether he passes it, for the type checker
+        if self._asked_beside[0] is not room:
+            self._asked_beside = room, {}
+        key = TakenBeside(
+            found.shares,
+            found.spares,
+            worker_needs(spec),
+            0 if spec.parameter_servers is None else spec.parameter_servers.replicas,
+            server_needs(spec),
+            spec.gpu.mig,
+            spec.gpu.binding,
+            None if room.future.booking_of(job.key) is None else job.key,
+        )
+        known = self._asked_beside[1]
+        if key not in known:
+            known[key] = room.beside(job, found, self._tables)
+        return known[key]
 
     def _without_kept(self, alone: Cluster) -> Cluster:
         """The cluster as if what is kept could not be given out; many jobs of a walk ask in the same."""

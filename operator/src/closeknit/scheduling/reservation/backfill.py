@@ -42,12 +42,24 @@ class ReservedRoom:
         first job would be late."""
         if are_apart(answer, self.reservation.placement):
             return self.reservation
-        future = self.future.with_job(assumed(job, answer))
         asked = replace(self.asked, patient_level=None)
+        if self._leaves_too_few(answer):
+            return None
+        future = self.future.with_job(assumed(job, answer))
         found = place(future, asked, tables) if can_place(future, asked, tables) else None
         if not isinstance(found, Placement):
             return None
         return self.reservation if found == self.reservation.placement else replace(self.reservation, placement=found)
+
+    def _leaves_too_few(self, answer: Placement) -> bool:
+        """Whether fewer GPUs than the first job asks for are free in all beside this, so that nobody need ask whether
+        they fit."""
+        if self.asked.mig is not None or self.asked.allow_shared:
+            return False
+        free = sum(group.free.bit_count() * number for group, number in self.future.forest.now.counts.items())
+        nodes = self.future.nodes
+        taken = sum(len({*nodes[share.node].free} & {*share.gpus}) for share in answer.shares if share.node in nodes)
+        return free - taken < self.asked.gpus
 
     def moved(self, reservation: Reservation) -> Self:
         """The room of the same job elsewhere."""

@@ -43,7 +43,8 @@ def earliest_fit(
     def fits(moments: int) -> bool:
         return can_place(futures.after(moments), asked, tables)
 
-    misses = futures.with_fewer_than(asked.gpus) if asked.mig is None else 0
+    is_counted = asked.mig is None and not asked.allow_shared  # else it takes what is not free, too
+    misses = futures.with_fewer_than(asked.gpus) if is_counted else 0
     hit, step = misses + 1, 1
     while True:
         hit = min(hit, len(ends))
