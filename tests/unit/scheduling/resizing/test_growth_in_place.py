@@ -262,3 +262,32 @@ def test_its_nodes_are_kept_where_nothing_is_nearer() -> None:
     before = nodes(story)
     grow(story)
     assert (nodes(story)[:3], story.status().attempt) == (before, 1)
+
+
+def lose(story: Story, node: str, *kinds: str) -> None:
+    for kind in kinds:
+        del story.objects[kind, "", node]
+
+
+@pytest.mark.parametrize(
+    "kinds", [("NodeTopology",), ("Node",), ("Node", "NodeTopology")], ids=["its agent", "its Node", "all of it"]
+)
+def test_a_node_that_is_gone_when_it_is_to_grow_is_not_kept(kinds: tuple[str, ...]) -> None:
+    story = small(number=7, other=32)
+    gone = nodes(story)[1]
+    story.pass_time(5 * MINUTE)
+    lose(story, gone, *kinds)
+    story.settle()
+    assert gone not in nodes(story)
+    assert (placement(story).swapping, placement(story).gpus) == (None, None)
+
+
+def test_a_node_that_is_drained_is_left_by_its_growth() -> None:
+    story = small(number=7, other=32)
+    drained = nodes(story)[1]
+    story.pass_time(5 * MINUTE)
+    taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    story.objects["Node", "", drained]["spec"] = {"unschedulable": True, "taints": [taint]}
+    story.settle()
+    assert drained not in nodes(story)
+    all_are_new(story)

@@ -15,6 +15,7 @@ from closeknit.api.trainingjob_status import RoomToGrow, TrainingJobStatus
 from closeknit.cluster.booking.booking import Booking
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.book_gang import too_large, too_many
+from closeknit.lifecycle.failures.kept_shares import marked
 from closeknit.lifecycle.status.conditions import is_true, moment, stated
 from closeknit.lifecycle.transitions.ends import KEPT_ATTEMPTS
 from closeknit.lifecycle.transitions.next_status import GROWS_AFTER
@@ -113,8 +114,11 @@ def _larger(case: Case, booking: Booking, room: Room, walk: Walk) -> Placement |
 
 
 def _beside(case: Case, booking: Booking, found: Placement, room: Room, walk: Walk) -> Placement | None:
-    """As large a gang with the nodes that it has, so that its Pods there can stay; None where that is worse."""
+    """As large a gang with the nodes that it has, so that its Pods there can stay; None where that is worse, or where
+    one of these is gone, is drained, or has a GPU that is not well."""
     job, gpus = case.job, sum(len(share.gpus) for share in found.shares)
+    if any(share.lost for share in marked(job, booking.shares, room.cluster, walk.now)):
+        return None
     away = avoided_nodes(job, room.cluster, walk.now)
     cluster = walk.growth.left(room.cluster).without(away.devices)
     asked = replace(request(NOBODY, job.spec, case.volumes.required), avoided=away.nodes, gpus=gpus)
