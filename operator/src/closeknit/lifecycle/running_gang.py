@@ -26,7 +26,13 @@ from closeknit.lifecycle.attempt.verification import is_mismatched, verified
 from closeknit.lifecycle.book_gang import environment_status, may_be_counted, placed
 from closeknit.lifecycle.failures import device_health
 from closeknit.lifecycle.failures.dead_nodes import dead_nodes
-from closeknit.lifecycle.failures.staying_pods import farewells, is_missed, told_otherwise, told_size
+from closeknit.lifecycle.failures.staying_pods import (
+    farewells,
+    is_ending_as_it_was,
+    is_missed,
+    told_otherwise,
+    told_size,
+)
 from closeknit.lifecycle.health import (
     hung_gang,
     in_place,
@@ -76,7 +82,9 @@ def tend(attempt: Attempt, *, is_fit: bool) -> Plan:
     if dead := dead_nodes(attempt):
         return node_lost(attempt, dead)
     if attempt.is_swapping and (words := is_missed(attempt)):
-        return _missed(attempt, words)
+        return _missed(attempt, words, is_fit=is_fit)
+    if is_ending_as_it_was(attempt):
+        return subject.plan(runs.shared(subject.job, subject.now, attempt.shares))
     is_gone = bool(attempt.missing or attempt.ending)
     has_failed = "Failed" in attempt.phases
     if is_gone and (attempt.has_run or has_failed):  # without it the others fail, which is not their fault
@@ -99,12 +107,15 @@ def tend(attempt: Attempt, *, is_fit: bool) -> Plan:
     return plan.woken_at(subject.now, held_up, left.until, gone.until)
 
 
-def _missed(attempt: Attempt, words: str) -> Plan:
+def _missed(attempt: Attempt, words: str, *, is_fit: bool) -> Plan:
     """A Pod that was to stay while others are replaced does not. What ended it may be another's fault; that of the job
-    it is not, for its ranks have lost others, or waited for them in vain."""
+    it is not, for its ranks have lost others, or waited for them in vain. Those of a gang that grows have lost none."""
     failing = [pod for pod in attempt.present if pod.phase == "Failed"]
-    if any(not gave_up(pod) for pod in failing) or attempt.ending:
+    have_failed = any(not gave_up(pod) for pod in failing)
+    if have_failed or attempt.ending:
         found = blameless(attempt) or preflight_result.failed(attempt, failing)
+        if found is None and have_failed and attempt.is_growing:
+            found = failed(attempt, is_fit=is_fit)
         if found is not None:
             return found
     return abandoned(attempt.subject, attempt.booking.shares, words)

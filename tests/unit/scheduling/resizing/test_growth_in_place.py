@@ -9,7 +9,7 @@ from closeknit.api.trainingjob_status import PlacementStatus, State
 from closeknit.cluster.objects.quota import Quota
 from closeknit.lifecycle.writes.results import Denial, DenialKind
 from scenarios.manifests import cluster_topology, training_job
-from scenarios.restarting_gangs import TEMPLATE, allow, begins, waits
+from scenarios.restarting_gangs import TEMPLATE, allow, begins, fails_at_barrier, waits
 from scenarios.story import Story, dra_node, plugin_node
 
 KINDS = pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["plugin", "DRA"])
@@ -291,3 +291,64 @@ def test_a_node_that_is_drained_is_left_by_its_growth() -> None:
     story.settle()
     assert drained not in nodes(story)
     all_are_new(story)
+
+
+def ends(story: Story, pod: str, code: int = 0) -> None:
+    """The trainer of this Pod is over, and the Pod with it."""
+    state = {"terminated": {"exitCode": code, "reason": "Completed" if code == 0 else "Error"}}
+    phase = "Failed" if code else "Succeeded"
+    story.change_pod(pod, phase=phase, containerStatuses=[{"name": "trainer", "state": state}])
+    story.settle()
+
+
+@pytest.mark.parametrize("added", ["none", "waits", "gave up"])
+def test_ranks_that_end_well_before_the_new_pods_are_there_end_the_job_well(added: str) -> None:
+    story = small()
+    grow(story)
+    ends(story, WORKERS[1])
+    if added != "none":
+        story.run_all()
+        waits(story, ADDED)
+        story.settle()
+    if added == "gave up":
+        fails_at_barrier(story, ADDED)
+        story.settle()
+    assert (story.status().attempt, story.status().state) == (1, State.STARTING)
+    ends(story, WORKERS[0])
+    story.remove_pod(WORKERS[1])
+    story.settle()
+    ends(story, WORKERS[2])
+    status = story.status()
+    assert (status.state, status.attempts[-1].message) == (State.SUCCEEDED, "all 3 Pods ended with exit code 0")
+    live = [pod for pod in map(story.pod, of_train(story)) if pod["status"]["phase"] == "Pending"]
+    assert all(pod["spec"]["activeDeadlineSeconds"] == 1 for pod in live)
+
+
+def test_a_rank_that_fails_after_another_has_ended_well_has_all_start_again() -> None:
+    story = small()
+    grow(story)
+    ends(story, WORKERS[1])
+    ends(story, WORKERS[0], 1)
+    assert (story.status().attempt, placement(story).swapping) == (2, None)
+
+
+def test_after_a_growth_all_ranks_have_to_end_well() -> None:
+    story = small()
+    grow(story)
+    together(story, 1)
+    for pod in WORKERS:
+        ends(story, pod)
+    assert story.status().state is State.RUNNING
+    ends(story, ADDED)
+    assert story.status().state is State.SUCCEEDED
+
+
+def test_a_rank_that_fails_of_its_own_while_new_pods_are_made_is_charged_and_judged() -> None:
+    """It had all the others, so that nothing but the job ended it."""
+    rules = [{"action": "Fail", "exitCodes": [3]}]
+    for code, state in ((1, State.STARTING), (3, State.FAILED)):
+        story = small(restart={"limit": 2, "rules": rules})
+        grow(story)
+        ends(story, WORKERS[1], code)
+        last = story.status().attempts[-1]
+        assert (story.status().state, last.charged) == (state, True)

@@ -12,6 +12,7 @@ from closeknit.api.reasons import ConditionType, EndReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.booking.booking import Booking, BookingShare
 from closeknit.cluster.node.mig_devices import mig_resource
+from closeknit.cluster.pods.gang_runs import run_report
 from closeknit.cluster.pods.pod import Pod
 from closeknit.launch.frameworks.contract import SuccessOf
 from closeknit.launch.frameworks.registry import CONTRACTS
@@ -22,7 +23,7 @@ from closeknit.lifecycle.attempt.launched_gang import Lost
 from closeknit.lifecycle.attempt.own_pods import own_claim
 from closeknit.lifecycle.attempt.subject import Subject
 from closeknit.lifecycle.status.conditions import is_true, moment
-from closeknit.lifecycle.status.pauses import is_between
+from closeknit.lifecycle.status.pauses import is_between, later
 
 # A Pod that somebody deletes again and again before its gang runs is made again at growing intervals.
 _SHORTEST_INTERVAL = timedelta(seconds=1)
@@ -133,7 +134,7 @@ class Attempt:
             case SuccessOf.CHIEF:
                 served = self.shares[workers : workers + 1]
             case SuccessOf.WORKERS:
-                served = self.shares[:workers]
+                served = self.shares[: workers - self.added]
         return bool(served) and all(share.succeeded for share in served)
 
     @property
@@ -159,6 +160,30 @@ class Attempt:
         """Whether Pods have taken the place of others, or are to, and have not begun a run with those that stay."""
         placement = self.subject.job.status.placement
         return placement is not None and bool(placement.swapping)
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether its ranks train on until new Pods on added nodes wait for a run with them."""
+        ended = self.subject.job.status.attempts[-1:]
+        return self.is_swapping and any(each.reason == EndReason.GROWN for each in ended)
+
+    @property
+    def added(self) -> int:
+        """How many of its last Pods are on nodes that are being added, and have begun no run; 0 where it does not
+        grow."""
+        if not self.is_growing:
+            return 0
+        last = zip(reversed(self.pods), reversed(self.shares), strict=True)
+        return sum(1 for _ in takewhile(lambda each: self._is_added(*each), last))
+
+    def _is_added(self, pod: Pod | None, share: BookingShare) -> bool:
+        if share.succeeded or not share.replacement:
+            return False
+        if pod is None:
+            return True
+        report, made = run_report(pod), later(pod.created, None, self.subject.now)
+        has_run = report is not None and report.run is not None
+        return not has_run and (made is None or self.begun is None or made >= self.begun)
 
     def before_it_ended_by(self, reason: EndReason) -> int:
         """Number of attempts in a row, just before this one, that ended for this reason."""

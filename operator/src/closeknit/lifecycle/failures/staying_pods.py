@@ -78,7 +78,11 @@ def _leaves(pod: Pod | None) -> str:
 
 def is_missed(attempt: Attempt) -> str:
     """Of a gang whose new Pods are booked: why those that stay cannot; empty where they can. New ones may still be
-    made, and made again."""
+    made, and made again. Where ranks of a gang that grows are over, the others end as they would have, and nobody waits
+    for the new ones."""
+    if is_ending_as_it_was(attempt):
+        old = list(zip(attempt.pods, attempt.shares, strict=True))[: len(attempt.pods) - attempt.added]
+        return next(filter(None, (_leaves(pod) for pod, share in old if not share.succeeded)), "")
     if attempt.subject.answers.resize_refused and told_size(attempt):
         return "the API server does not let closeknit tell its Pods that it grows"
     for pod, share in zip(attempt.pods, attempt.shares, strict=True):
@@ -86,6 +90,11 @@ def is_missed(attempt: Attempt) -> str:
         if not is_to_be_made and (words := _leaves(pod)):
             return words
     return ""
+
+
+def is_ending_as_it_was(attempt: Attempt) -> bool:
+    """Whether ranks of a gang that grows are over, with the size that they had."""
+    return attempt.is_growing and any(share.succeeded for share in attempt.shares)
 
 
 def told_otherwise(gang: Gang, attempt: Attempt, staying: Sequence[int]) -> str:

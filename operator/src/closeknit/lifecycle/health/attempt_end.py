@@ -283,9 +283,9 @@ def replaced(attempt: Attempt) -> Plan:
 def succeeded(attempt: Attempt) -> Plan:
     """The job's success: every Pod has succeeded, or the one that the others serve."""
     subject = attempt.subject
-    workers = attempt.booking.workers
-    message = f"{_all(len(attempt.pods), 'Pod')} ended with exit code 0"
-    if not all(share.succeeded for share in attempt.shares[:workers]):
+    workers, added = attempt.booking.workers, attempt.added
+    message = f"{_all(len(attempt.pods) - added, 'Pod')} ended with exit code 0"
+    if not all(share.succeeded for share in attempt.shares[: workers - added]):
         first = attempt.shares[0 if attempt.shares[0].succeeded else workers]
         who = "launcher" if first.server is None else "chief"
         message = f"the {who} on node {first.node} ended with exit code 0"
