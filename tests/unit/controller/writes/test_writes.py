@@ -18,7 +18,7 @@ from closeknit.controller.writes.resources import EVENTS, PODS, RESOURCE_CLAIMS,
 from closeknit.controller.writes.rights import OWN_ACCESS_REVIEWS
 from closeknit.controller.writes.writes import IN_FLIGHT, PODS_AHEAD, Writes
 from closeknit.kube.api import JsonObject, Key, Resource
-from closeknit.kube.errors import ApiError, Forbidden, Unavailable
+from closeknit.kube.errors import ApiError, Forbidden, Invalid, Unavailable
 from closeknit.lifecycle.writes.answers import NOTHING, Answers, Refusing, after
 from closeknit.lifecycle.writes.plan import Delete, Plan, Stop
 from closeknit.lifecycle.writes.results import DenialKind, Result, unfinished
@@ -209,9 +209,16 @@ def test_a_pod_that_is_gone_or_is_another_by_now_is_left_alone(pod: str, uid: st
     assert (deadlines(store), unfinished(results, "uid"), answers.stop_refused) == ([None] * 4, None, False)
 
 
-def test_that_a_pod_may_not_be_stopped_is_remembered() -> None:
-    forbidden = Forbidden('pods "x" is forbidden: cannot patch', code=403, reason="Forbidden")
-    answers, _, store = stop("train-a1-worker-00001", None, Fault(Refuse(forbidden), "json_patch", PODS))
+@pytest.mark.parametrize(
+    "refused",
+    [
+        Forbidden('pods "x" is forbidden: cannot patch', code=403, reason="Forbidden"),
+        Invalid('pods "x" is invalid: a policy denied the request', code=422, reason="Invalid"),
+    ],
+    ids=["403", "422"],
+)
+def test_that_a_pod_may_not_be_stopped_is_remembered(refused: ApiError) -> None:
+    answers, _, store = stop("train-a1-worker-00001", None, Fault(Refuse(refused), "json_patch", PODS))
     assert (deadlines(store), answers.stop_refused) == ([None] * 4, True)
 
 

@@ -122,10 +122,18 @@ def test_on_a_node_that_is_not_ready_nobody_is_there_to_stop_it() -> None:
     assert "deletionTimestamp" in story.pod(FIRST)["metadata"]
 
 
-def test_where_the_api_server_does_not_let_us_stop_it_it_is_deleted() -> None:
+@pytest.mark.parametrize(
+    "said",
+    [
+        Denial(DenialKind.FORBIDDEN, 403, "Forbidden", "pods is forbidden: cannot patch"),
+        Denial(DenialKind.INVALID, 422, "Invalid", "ValidatingAdmissionPolicy of the site denied the request"),
+    ],
+    ids=["403", "422"],
+)
+def test_where_the_api_server_does_not_let_us_stop_it_it_is_deleted(said: Denial) -> None:
     """A chart of before, or a policy of the site."""
     story = running()
-    story.unstoppable = Denial(DenialKind.FORBIDDEN, 403, "Forbidden", "pods is forbidden: cannot patch")
+    story.unstoppable = said
     crash(story, SECOND)
     story.settle()
     assert (story.pods(), story.written[-1]) == ([SECOND], f"delete Pod {FIRST}")

@@ -541,11 +541,23 @@ class Writes:
             patched = await self._sent("patch", resource, call)
         except NotFound:
             return Stopped(action)
-        except Invalid as error:  # another one has its name, or a policy says no: of what is to end that is as good
-            return Stopped(action) if isinstance(action, Stop) else Failed(action, denial(error))
+        except Invalid as error:  # another one has its name, or a policy says no
+            refused = await self._while_there(action.uid, action.name, plan.job.namespace, error)
+            return Stopped(action) if refused is None else Failed(action, denial(refused))
         except ApiError as error:
             return Failed(action, denial(error))
         return Stopped(action, _version(patched))
+
+    async def _while_there(self, uid: str, pod: str, namespace: str, error: ApiError) -> ApiError | None:
+        """The error by which a Pod was not changed; None where that Pod is gone, so that it need not be."""
+        try:
+            async with self._slots:
+                there = await self._api.get(PODS, pod, namespace=namespace)
+        except NotFound:
+            return None
+        except ApiError as unread:
+            return unread
+        return error if there["metadata"]["uid"] == uid else None
 
     async def _tell(self, plan: Plan, notice: Notice) -> None:
         """Sends the Event. One that gets lost is not sent again: the status has it all."""

@@ -188,9 +188,9 @@ def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime
     if any(_is_unseen_and_unmade(result, plan.uid) for result in results):
         answers = replace(answers, service_of=0)  # the Service alone is not enough: all is asked for once more
     answers = _undeleted(answers, results)
-    if any(_is_refused_stop(result) for result in results):
+    if any(_is_refused(result, Stop) for result in results):
         answers = replace(answers, stop_refused=True)
-    if any(_is_refused_resize(result) for result in results):
+    if any(_is_refused(result, Resize) for result in results):
         answers = replace(answers, resize_refused=True)
     if plan.status is None and plan.notice is not None:
         told = answers.refused_change
@@ -320,12 +320,9 @@ def _is_unseen_and_unmade(result: Result, uid: str) -> bool:
             return False
 
 
-def _is_refused_stop(result: Result) -> bool:
-    return isinstance(result, Failed) and isinstance(result.action, Stop) and result.denial.failure in FORBIDDEN
-
-
-def _is_refused_resize(result: Result) -> bool:
-    if not isinstance(result, Failed) or not isinstance(result.action, Resize):
+def _is_refused(result: Result, change: type[Stop | Resize]) -> bool:
+    """Whether the API server does not let such a change of a Pod through: policies answer 403 or 422."""
+    if not isinstance(result, Failed) or not isinstance(result.action, change):
         return False
     return result.denial.failure in FORBIDDEN or result.denial.failure is DenialKind.INVALID
 
