@@ -152,6 +152,21 @@ def test_trainers_get_their_time_and_then_all_begin_with_the_new_size(tmp_path: 
             each.kill()
 
 
+def test_a_sidecar_that_starts_again_while_its_trainer_leaves_knows_of_it(tmp_path: Path) -> None:
+    """Else a trainer that has saved and ended with 0 would count as over."""
+    pod = Pod(tmp_path / "0", 0, 1, free_port())
+    try:
+        pod.start()
+        assert pod.run == 0
+        RunFolder(str(pod.folder)).ask_to_leave(0)
+        pod.kill()
+        pod.trainer_ends(0, is_told=True)
+        pod.start_watch()
+        pod.is_reset()
+    finally:
+        pod.kill()
+
+
 def wait_for(file: Path) -> None:
     until = time.monotonic() + 30
     while not file.exists():

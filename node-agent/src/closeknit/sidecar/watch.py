@@ -30,7 +30,8 @@ class Watch(Participant):
         self._touches = Touches(folder.progress)
         self._was_alive = False  # the trainer's wrapper
         self._probe: Probe | None = None
-        self._leaves_by: float | None = None
+        is_leaving = folder.was_asked_to_leave(self.member.run)
+        self._leaves_by: float | None = time.monotonic() + settings.grace_s if is_leaving else None
         """Until when a trainer may take its time that was told to end by choice."""
 
     def run(self) -> int:

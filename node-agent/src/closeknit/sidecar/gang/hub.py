@@ -127,6 +127,11 @@ class Hub:
         return self.begun < self.size and self._waiting.issuperset(range(self.begun, self.size))
 
     @property
+    def _went_with(self) -> tuple[int, int]:
+        """Nodes and ranks of the last run, which those hear too that hear late of it; all nodes have as many ranks."""
+        return (self.begun, self.ranks * self.begun // self.size) if self.ranks else (0, 0)
+
+    @property
     def is_lost(self) -> bool:
         """Whether no next run can begin in these Pods: one of them is over."""
         return bool(self._over)
@@ -142,8 +147,8 @@ class Hub:
         report = self._reports[index]
         match report.phase:
             case Phase.WAITING if report.nonce == self.released.get(index):
-                nodes = self.size if self.ranks else 0
-                return Order(Command.RESET if self.is_called else Command.GO, self.run, report.nonce, nodes, self.ranks)
+                command = Command.RESET if self.is_called else Command.GO
+                return Order(command, self.run, report.nonce, *self._went_with)
             case Phase.WAITING | Phase.RUNNING | Phase.FAILED if self.is_lost:
                 return Order(Command.GIVE_UP)
             case Phase.RUNNING if self.is_called or report.run < self.run:

@@ -80,6 +80,10 @@ class RunFolder:
         """Has the trainer of this run told to end, by its wrapper."""
         self._write(f"leave-{run}", "")
 
+    def was_asked_to_leave(self, run: int) -> bool:
+        """Whether it was, maybe by a sidecar before this one."""
+        return os.path.exists(self._path(f"leave-{run}"))
+
     def is_wrapped(self, run: int) -> bool:
         """Whether a wrapper started the trainer of this run, and will say how it ended."""
         return os.path.exists(self._path(f"wrapped-{run}"))
