@@ -48,7 +48,9 @@ variables:
 validations:
   # First, for what follows reads an object of these kinds.
   - reason: Forbidden
-    message: the operator makes, stops and deletes its children, and changes nothing else of them; a claim goes with its Pod
+    message: >-
+      the operator makes, stops and deletes its children, tells a gang its size, and changes nothing else of them; a claim goes with
+      its Pod
     expression: >-
       request.?subResource.orValue('') == '' && (variables.isNew || (request.operation == 'DELETE' && !variables.isClaim))
   - reason: Forbidden

@@ -174,6 +174,29 @@ def test_what_a_program_leaves_behind_is_not_waited_for(tmp_path: Path, monkeypa
     os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
 
 
+def test_a_signal_while_the_program_is_being_started_ends_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def begun(*args: Any, **kwargs: Any) -> "subprocess.Popen[bytes]":
+        process = subprocess.Popen(*args, **kwargs)
+        wait_for(lambda: (tmp_path / "own").exists() and (tmp_path / "own").read_text())
+        signal.raise_signal(signal.SIGTERM)
+        return process
+
+    def ends(number: int, _: object) -> None:
+        raise SystemExit(number)
+
+    monkeypatch.setattr(login_program, "Popen", begun)
+    before = signal.signal(signal.SIGTERM, ends)
+    try:
+        with pytest.raises(SystemExit):
+            log_in_by(kubeconfig(tmp_path, STUBBORN))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    for name in ("own", "child"):
+        wait_for(is_gone(tmp_path / name))
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_who_interrupts_the_command_is_told_nothing_and_ends_the_program(number: int, tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from closeknit import start; start.command()", "jobs", "--kubeconfig"]

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -130,8 +130,9 @@ class LoginProgram:
         loop = asyncio.get_running_loop()
         begun_at, is_told = loop.time(), False
         last = bytearray()
-        with self._started(is_interactive=is_interactive) as process, _ends_with_us(process.pid):
+        with _ends_with_us() as has_begun, self._started(is_interactive=is_interactive) as process:
             try:
+                has_begun(process.pid)
                 printed = bytearray()
                 while (code := process.poll()) is None:
                     passed_s = loop.time() - begun_at
@@ -248,21 +249,34 @@ def _told_of(cluster: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _ends_with_us(pid: int) -> Iterator[None]:
-    """Meanwhile a signal that ends this process ends the program, too. A terminal sends Ctrl-C to both, but not every
-    program ends by it, and `kill` and `timeout` tell this process alone."""
+def _ends_with_us() -> Iterator[Callable[[int], None]]:
+    """Meanwhile a signal that ends this process ends the program, too; what it yields is to be told the program's
+    number. A terminal sends Ctrl-C to both, but not every program ends by it, and `kill` and `timeout` tell this
+    process alone."""
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield lambda _: None
         return
     before: dict[int, Any] = {}
+    program: int | None = None
+    early: tuple[int, FrameType | None] | None = None  # a signal while the program is being started
 
     def end_both(number: int, frame: FrameType | None) -> None:
-        _kill(pid)
+        nonlocal early
+        if program is None:
+            early = number, frame
+            return
+        _kill(program)
         signal.signal(number, before[number])
         if callable(before[number]):
             before[number](number, frame)
         else:
             os.kill(os.getpid(), number)
+
+    def has_begun(pid: int) -> None:
+        nonlocal program
+        program = pid
+        if early is not None:
+            end_both(*early)
 
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         found = signal.getsignal(each)
@@ -270,11 +284,13 @@ def _ends_with_us(pid: int) -> Iterator[None]:
             before[each] = found
             signal.signal(each, end_both)
     try:
-        yield
+        yield has_begun
     finally:
         for number, found in before.items():
             if signal.getsignal(number) is end_both:
                 signal.signal(number, found)
+        if program is None and early is not None:  # it could not be started
+            os.kill(os.getpid(), early[0])
 
 
 def _kill(pid: int) -> None:
