@@ -1,8 +1,9 @@
 """What a decision is about to ask for the first time, asked while there is nothing to decide.
 
-The best of a shape in an empty cluster, and what its jobs wait for while they are patient, are worked out once for each
-version of that cluster. For the 48 shapes of tests/bench/queue_depth.py on 5,000 nodes that takes 63 ms of CPU, 15 for
-the dearest (two cores, 2026-11-27), which would be part of the decision in which something comes free for many of them.
+The best of a shape in an empty cluster, what its jobs wait for while they are patient, and who holds the GPUs that it
+may take are worked out once for each version of that cluster. For the 48 shapes of tests/bench/queue_depth.py on 5,000
+nodes that takes 96 ms of CPU, 47 for the first (two cores, 2026-11-27), which would be part of the decision in which
+something comes free for many of them.
 """
 
 from dataclasses import replace
@@ -52,6 +53,7 @@ class WarmUp:
 
 
 def _ask(cluster: Cluster, asked: Request, tables: Tables) -> None:
+    tables.ground(cluster, asked).holders(cluster.nodes)  # later words count only the nodes that have changed
     ideal_gb_s(cluster, asked, tables)
     waiting = asked if asked.patient_level is not None else patient(asked, cluster, tables)
     if waiting is not None:

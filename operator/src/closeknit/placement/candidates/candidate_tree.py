@@ -29,6 +29,9 @@ from closeknit.placement.values.request import NodeCriteria
 MANY_GROUPS = 1 << 14
 
 
+_Room = tuple[Group, OfferNumber, tuple[str, ...]]
+
+
 class CandidateTree:
     """Offers and areas for one kind of request; it remembers its last version."""
 
@@ -50,6 +53,7 @@ class CandidateTree:
         self._covers: dict[tuple[OfferNumber, CpuCover], OfferNumber] = {}
         self._matches: dict[object, int] = {}
         self._areas: dict[int, tuple[Domain, Area | None]] = {}
+        self._rooms: dict[int, tuple[Domain, tuple[_Room, ...]]] = {}
         self._ground: tuple[Domain, Areas] | None = None
         self._held = held
 
@@ -66,6 +70,7 @@ class CandidateTree:
         kept: dict[int, tuple[Domain, Area | None]] = {}
         root = self._area(domain, self._ground[0] if self._ground else None, -1, levels - 2, kept) or _NOWHERE
         self._areas = kept
+        self._rooms = {key: room for key, room in self._rooms.items() if key in kept}
         counts = _counts((root,))
         every = sum(nodes for group, nodes in domain.counts.items() if self._number(group) is not None)
         needs = () if sum(counts.values()) == every else self._request.needs
@@ -143,8 +148,15 @@ class CandidateTree:
         )
         return _around([*filter(None, inside), *self._lone(domain, level + 1)], level)
 
-    def _roomy(self, domain: Domain) -> Iterator[tuple[Group, OfferNumber, tuple[str, ...]]]:
-        """(group, offer, nodes) of those right below a domain that the job may use."""
+    def _roomy(self, domain: Domain) -> Iterator[_Room]:
+        """(group, offer, nodes) of those right below a domain that the job may use: looked at once for each domain of
+        the last version."""
+        known = self._rooms.get(id(domain))
+        if known is None or known[0] is not domain:
+            known = self._rooms[id(domain)] = domain, tuple(self._with_room(domain))
+        return iter(known[1])
+
+    def _with_room(self, domain: Domain) -> Iterator[_Room]:
         needs = self._request.needs
         for group, names in domain.hosts.items():
             number = self._number(group)
