@@ -53,13 +53,21 @@ from closeknit.placement.values.sentences import count
 
 
 def follow(
-    job: TrainingJob, verdict: Verdict, cluster: Cluster, now: datetime, *, answers: Answers = NOTHING, epoch: int = 1
+    job: TrainingJob,
+    verdict: Verdict,
+    cluster: Cluster,
+    now: datetime,
+    *,
+    answers: Answers = NOTHING,
+    epoch: int = 1,
+    is_draft: bool = False,
 ) -> Plan:
     """The next writes for the job, from what is stored now, not from observed changes.
 
-    Applied, and seen again, it gives a Plan that writes nothing.
+    Applied, and seen again, it gives a Plan that writes nothing. A draft lacks the status where the Plan would only
+    write news of a wait, and that may be left for later.
     """
-    subject = Subject(job, cluster, now, children(job, cluster), answers, epoch)
+    subject = Subject(job, cluster, now, children(job, cluster), answers, epoch, is_draft)
     due = None if isinstance(verdict, Wait) and verdict.refusal.cause in _NOT_DUE else deadline(job)
     is_late = due is not None and due <= now
     match verdict:
@@ -220,6 +228,10 @@ def _refuse(
     is_other = stored.pending is None or stored.pending.reason != refusal.reason
     if is_other and not subject.answers.was_told(refusal.reason, now):
         notice = subject.notice(refusal.reason, refusal.message, action=EventAction.QUEUE, warning=True)
+    actions = _undone(subject)
+    may_wait = telling is not Telling.FIRST and not actions and not _is_told(subject, refusal, reservation)
+    if subject.is_draft and may_wait:
+        return replace(empty(subject.job), notice=notice, telling=telling)
     status = waits.waiting(
         subject.job,
         now,
@@ -230,7 +242,7 @@ def _refuse(
         patient_until,
         None if reservation is None else waits.KeptRoom(estimated_start(reservation)),
     )
-    plan = subject.plan(status, actions=_undone(subject), notice=notice, wake_after_s=wake_after_s)
+    plan = subject.plan(status, actions=actions, notice=notice, wake_after_s=wake_after_s)
     return plan if plan.status is None or plan.actions else replace(plan, telling=telling)
 
 

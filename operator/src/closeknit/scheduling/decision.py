@@ -55,6 +55,7 @@ def decide(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> D
     stands = before is None or cluster.joins_like(before)
     last_of = (memory.followed if stands else dict[QueueEntry, FollowInputs]()).get
     moved = moved_nodes(cluster, before)
+    made: list[tuple[QueueEntry, Plan, datetime]] = []
     wanted: list[WantedWords] = []
     for entry in verdicts.entries:
         last = last_of(entry)
@@ -65,20 +66,22 @@ def decide(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> D
         elif memory.busy and entry.key in memory.busy:
             continue
         else:
-            plan = _plan(entry, cluster, memory, now)
+            plan = _plan(entry, cluster, memory, now, is_draft=True)
             since = _since(entry, memory, now)
             if plan.telling in {Telling.NEWS, Telling.AGAIN}:
                 wanted.append(WantedWords(entry, plan, since))
-                continue
-            wake_at = None if plan.wake_after_s is None else now + timedelta(seconds=plan.wake_after_s)
-            if plan.writes or plan.unkept or wake_at is not None:
-                plans.append(plan)
-            if wake_at is not None:
-                moments.append(wake_at)
-            if not plan.writes and plan.error is None:
-                known[entry] = unchanged(entry, cluster, wake_at, since)
+            else:
+                made.append((entry, plan, since))
     words = allot(wanted, memory.told, now)
-    plans += words.plans
+    made += ((entry, _plan(entry, cluster, memory, now), _since(entry, memory, now)) for entry in words.entries)
+    for entry, plan, since in made:
+        wake_at = None if plan.wake_after_s is None else now + timedelta(seconds=plan.wake_after_s)
+        if plan.writes or plan.unkept or wake_at is not None:
+            plans.append(plan)
+        if wake_at is not None:
+            moments.append(wake_at)
+        if not plan.writes and plan.error is None:
+            known[entry] = unchanged(entry, cluster, wake_at, since)
     for entry, wake_at in words.later:
         known[entry] = unchanged(entry, cluster, wake_at, _since(entry, memory, now))
         moments.append(wake_at)
@@ -97,9 +100,9 @@ def _since(entry: QueueEntry, memory: Memory, now: datetime) -> datetime:
     return last.since
 
 
-def _plan(entry: QueueEntry, cluster: Cluster, memory: Memory, now: datetime) -> Plan:
-    answers = memory.answers.get(entry.uid, NOTHING)
-    plan = guarded(follow, entry.job, entry.verdict, cluster, now, answers=answers, epoch=memory.epoch)
+def _plan(entry: QueueEntry, cluster: Cluster, memory: Memory, now: datetime, *, is_draft: bool = False) -> Plan:
+    answers, epoch = memory.answers.get(entry.uid, NOTHING), memory.epoch
+    plan = guarded(follow, entry.job, entry.verdict, cluster, now, answers=answers, epoch=epoch, is_draft=is_draft)
     made = erred(entry.job, now, plan.error) if isinstance(plan, OwnMistake) else plan
     return without_unkept(made, entry.job.status, answers)
 

@@ -38,8 +38,8 @@ def wanted(
     return WantedWords(entry, Plan(key, key.name, "1", 1, 1, notice=notice, telling=telling), since)
 
 
-def names(plans: tuple[Plan, ...]) -> list[str]:
-    return [f"{plan.job.namespace}/{plan.job.name}" for plan in plans]
+def names(entries: tuple[QueueEntry, ...]) -> list[str]:
+    return [f"{entry.key.namespace}/{entry.key.name}" for entry in entries]
 
 
 def test_news_come_in_the_queue_s_order_and_before_what_was_told_the_longest_ago() -> None:
@@ -49,18 +49,18 @@ def test_news_come_in_the_queue_s_order_and_before_what_was_told_the_longest_ago
         wanted(3),
         wanted(2),
     ]
-    assert names(allot(asked, (), NOW).plans) == ["a/w002", "a/w003", "a/w001", "a/w000"]
+    assert names(allot(asked, (), NOW).entries) == ["a/w002", "a/w003", "a/w001", "a/w000"]
 
 
 def test_namespaces_take_turns() -> None:
     asked = [wanted(number) for number in range(20)] + [wanted(0, "z"), wanted(1, "z")]
-    assert names(allot(asked, (), NOW).plans) == ["a/w000", "z/w000", "a/w001", "z/w001", "a/w002"]
+    assert names(allot(asked, (), NOW).entries) == ["a/w000", "z/w000", "a/w001", "z/w001", "a/w002"]
 
 
 def test_one_namespace_leaves_room_for_another() -> None:
     first = allot([wanted(number) for number in range(20)], (), NOW)
-    assert names(first.plans) == ["a/w000", "a/w001", "a/w002", "a/w003"]
-    assert names(allot([wanted(9), wanted(0, "z")], first.told, NOW + MINUTE / 2).plans) == ["z/w000"]
+    assert names(first.entries) == ["a/w000", "a/w001", "a/w002", "a/w003"]
+    assert names(allot([wanted(9), wanted(0, "z")], first.told, NOW + MINUTE / 2).entries) == ["z/w000"]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -93,8 +93,8 @@ def test_words_that_change_and_change_again_are_bounded_and_those_that_stay_are_
         found = allot(asked, told, now)
         told = found.told
         record |= {id(each): each for each in told}
-        for plan in found.plans:
-            number = int(plan.job.name[1:])
+        for entry in found.entries:
+            number = int(entry.key.name[1:])
             told_at[number] = now
             del comes_up[number]
         for entry, moment in found.later:

@@ -33,6 +33,8 @@ class Subject:
     children: OwnPods
     answers: Answers
     epoch: int
+    is_draft: bool = False
+    """Whether words that may be left for later need no status yet."""
 
     @property
     def attempt(self) -> int:

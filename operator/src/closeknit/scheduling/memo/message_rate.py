@@ -41,6 +41,7 @@ class WantedWords:
 
     entry: QueueEntry
     plan: Plan
+    """With its importance and its Event; the status may be made once it may be written."""
     since: datetime
     """Since when it is the one to write."""
 
@@ -49,7 +50,8 @@ class WantedWords:
 class Allotment:
     """The messages to write now, and the others."""
 
-    plans: tuple[Plan, ...]
+    entries: tuple[QueueEntry, ...]
+    """The jobs with a message to write now."""
     later: tuple[tuple[QueueEntry, datetime], ...]
     """The others, with when to come back to them."""
     told: tuple[ToldWords, ...]
@@ -60,7 +62,7 @@ def allot(wanted: Sequence[WantedWords], told: Sequence[ToldWords], now: datetim
     """The messages to write now; `told` are those of before."""
     recent = [each for each in told if is_between(each.at, now, each.at + CHANGED_WITHIN)]
     room = _Room(recent, now)
-    plans: list[Plan] = []
+    entries: list[QueueEntry] = []
     later: list[tuple[QueueEntry, datetime]] = []
     for each in _in_turn(wanted):
         namespace, writes = each.entry.key.namespace, 1 + (each.plan.notice is not None)
@@ -71,9 +73,9 @@ def allot(wanted: Sequence[WantedWords], told: Sequence[ToldWords], now: datetim
         else:
             later.append((each.entry, room.comes_up_at(each.since, len(later))))
             continue
-        plans.append(each.plan)
+        entries.append(each.entry)
         recent.append(ToldWords(now, namespace, writes, are_lasting))
-    return Allotment(tuple(plans), tuple(later), tuple(recent))
+    return Allotment(tuple(entries), tuple(later), tuple(recent))
 
 
 class _Room:
