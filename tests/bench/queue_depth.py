@@ -27,6 +27,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain, product
 from typing import Any
 
+from closeknit.api.trainingjob_status import PlacementStatus
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.objects.agent_report import AgentReport
 from closeknit.cluster.store.watched_kinds import ClusterObject, change, from_document
@@ -117,6 +118,13 @@ def running(job: str, shares: list[tuple[int, range]]) -> Iterator[Manifest]:
         yield worker(job, index, node=name(number), gpus=uuids(name(number), *gpus), requests=asked)
 
 
+def workers(job: str, placement: PlacementStatus | None) -> Iterator[Manifest]:
+    """The Pods of a job that has just been booked."""
+    shares = () if placement is None else placement.nodes
+    for index, share in enumerate(shares):
+        yield worker(job, index, node=share.name, gpus=uuids(share.name, *share.gpus))
+
+
 def waiting() -> Iterator[Manifest]:
     for number in range(WAITING):
         yield training_job(f"wait-{number:04d}", spec=SHAPES[number % len(SHAPES)])
@@ -175,13 +183,16 @@ class Core:
         self.decision = decide(self.cluster, self.tables, memory, self.now)
 
     def store(self) -> int:
-        """Takes every Plan's status as stored. How many were booked."""
+        """Takes every Plan's status as stored, and the Pods of what is booked as running. How many jobs got GPUs."""
         assert self.decision is not None
         told = [plan for plan in self.decision.plans if plan.status is not None]
         for plan in told:
             self.answers[plan.uid] = after(self.answers.get(plan.uid, NOTHING), plan, [StatusStored("")], self.now)
         jobs = {plan.job: self.cluster.jobs[plan.job].model_copy(update={"status": plan.status}) for plan in told}
+        new = [self.cluster.jobs[plan.job] for plan in told if plan.opening]
         self.cluster = self.cluster.after([change(job) for job in jobs.values()])
+        pods = (pod for job in new for pod in workers(job.metadata.name, jobs[job.key].status.placement))
+        self.cluster = self.cluster.after([change(made) for pod in pods if (made := from_document(pod)) is not None])
         return sum(plan.status is not None and plan.status.placement is not None for plan in told)
 
     def rest(self) -> None:
