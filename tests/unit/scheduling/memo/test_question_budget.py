@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from closeknit.api.names import JobKey
+from closeknit.api.reasons import PendingReason
 from closeknit.cli.plan.plan_decision import PlanRefused
 from closeknit.cli.plan.plan_decision import plan as planned
 from closeknit.cluster.booking.job import job_from_builtins
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.store.watched_kinds import ClusterObject, ObjectChange, Stream, change, from_document
-from closeknit.lifecycle.verdict import Book, Wait, WaitCause
+from closeknit.lifecycle.follow import follow
+from closeknit.lifecycle.verdict import Book, Refusal, Wait, WaitCause
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import can_place, place
 from closeknit.placement.refusals.ideal import could_place
@@ -22,6 +24,7 @@ from closeknit.scheduling.memo import questions as module
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.question_budget import (
     HEAD_STEPS,
+    MOST_BOOKED,
     TURN_STEPS,
     QuestionBudget,
     steps_of_selection,
@@ -297,8 +300,48 @@ def test_words_are_paid_from_the_half_that_the_question_came_from() -> None:
 def test_who_fits_pays_for_no_words(desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, steps_of_words.__name__, lambda *_, **__: HEAD_STEPS)
     nodes = [each for number in range(8) for each in plugin_node(f"gpu-{number}")]
-    at = desk(*nodes, *(job(f"fits-{number}", "team-a", 8, number) for number in range(8)))
+    at = desk(*nodes, *(job(f"fits-{number}", "team-a", 8, number) for number in range(MOST_BOOKED)))
     assert all(isinstance(verdict, Book) for verdict in at.decide().schedule.values())
+
+
+def test_one_decision_gives_gpus_to_so_many_and_the_next_goes_on_behind_them(desk: Callable[..., Desk]) -> None:
+    """The queue's order stands: nobody behind them is asked, of another namespace or not, and nobody waits long."""
+    nodes = [each for number in range(12) for each in plugin_node(f"gpu-{number:02d}")]
+    jobs = [job(f"fits-{number:02d}", f"team-{number % 3}", 8, number) for number in range(11)]
+    at = desk(*nodes, *jobs)
+    found = at.decide()
+    first = [key for key, verdict in found.schedule.items() if isinstance(verdict, Book)]
+    assert first == [*found.schedule][:MOST_BOOKED]
+    assert [at.cause(key) for key in [*found.schedule][MOST_BOOKED:]] == [WaitCause.NOT_ASKED] * 7
+    assert found.wake_at == NOW + timedelta(seconds=1)
+    stored = [at.cluster.jobs[plan.job].model_copy(update={"status": plan.status}) for plan in found.plans]
+    assert len(stored) == MOST_BOOKED
+    at.cluster = at.cluster.after(map(change, stored))
+    then = at.decide()
+    assert sum(isinstance(verdict, Book) for verdict in then.schedule.values()) == MOST_BOOKED
+
+
+def test_a_draft_lacks_only_the_status_of_words_that_may_wait(desk: Callable[..., Desk]) -> None:
+    """It is what is rationed: as important as the Plan, with as many writes."""
+    at = desk(*plugin_node("gpu-1"), job("train", "team-a", 16, 1))
+    plan = at.decide().plans[0]
+    waiting = at.cluster.jobs[KEY].model_copy(update={"status": plan.status})
+    other = Wait(Refusal(WaitCause.NO_FIT, PendingReason.NO_DOMAIN, "other words"))
+    same = at.decide().schedule[KEY]
+    for verdict, is_news in ((other, True), (same, False)):
+        made = follow(waiting, verdict, at.cluster, NOW)
+        draft = follow(waiting, verdict, at.cluster, NOW, is_draft=True)
+        assert (draft.telling, draft.notice) == (made.telling, made.notice)
+        assert ((made.status is not None), draft.status) == (is_news, None)
+    new = at.cluster.jobs[KEY]
+    assert follow(new, other, at.cluster, NOW, is_draft=True) == follow(new, other, at.cluster, NOW)
+
+
+def test_a_single_answer_is_bounded_by_no_number_of_bookings() -> None:
+    budget = QuestionBudget({}, are_bounded=False)
+    for _ in range(MOST_BOOKED):
+        budget.book()
+    assert budget.take(places("a", 1)[0], 1)
 
 
 def selecting(name: str, value: str, cpu: int) -> Manifest:

@@ -1,4 +1,5 @@
-"""A ration of questions for each namespace in one decision, so that no queue slows down the others.
+"""A ration of questions for each namespace in one decision, so that no queue slows down the others; and of gangs that
+get GPUs in one decision, so that none takes long.
 
 Jobs with equal requests share one answer, and a refusal stands while the cluster offers the same: a thousand jobs of
 some dozens of shapes ask some dozens of questions when something comes free. A namespace of thousands of different jobs
@@ -23,6 +24,9 @@ COUNTED_PER_STEP = 256
 # as nodes do: 7 ms on 1,000 nodes with one of them, 16 ms with 64 measured.
 SELECTED_PER_STEP = 4096
 SELECTING = 24  # what making the tree costs, in requirements
+# A gang that gets GPUs takes 2 to 6 ms: its shares, its ranks, the views of its nodes and its Plan. Its writes take
+# longer, and each of them leads to a decision: those behind it in the queue are asked then.
+MOST_BOOKED = 4
 
 
 class QuestionBudget:
@@ -39,11 +43,17 @@ class QuestionBudget:
         self._asked: dict[str, QueuePlace] = {}
         """The last job of each namespace with a question."""
         self._has_more: set[str] = set()
+        self._booked = 0
 
     @property
     def came_to(self) -> dict[str, QueuePlace]:
         """The last job with a question in turn, of each namespace whose queue goes on after it."""
         return {namespace: place for namespace, place in self._came_to.items() if namespace in self._has_more}
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nobody else is asked on this walk: as many have got GPUs as one decision gives."""
+        return self._are_bounded and self._booked >= MOST_BOOKED
 
     def take(self, place: QueuePlace, steps: int) -> bool:
         """Whether the job of this place, behind all earlier questions, gets a question now; it costs so many steps. The
@@ -54,6 +64,9 @@ class QuestionBudget:
         if self._asked.get(namespace) == place:
             self.spend(place, steps)
             return True
+        if self.is_spent:
+            self.leave(place)
+            return False
         head = self._head.get(namespace, 0)
         if head < HEAD_STEPS:
             self._head[namespace] = head + steps
@@ -69,6 +82,15 @@ class QuestionBudget:
             self._has_more.add(namespace)
         self.is_short = True
         return False
+
+    def leave(self, place: QueuePlace) -> None:
+        """The job of this place gets no question on this walk."""
+        self._has_more.add(place[-2])
+        self.is_short = True
+
+    def book(self) -> None:
+        """Somebody gets GPUs. Once as many have some as one decision gives, no job behind them is asked."""
+        self._booked += 1
 
     def spend(self, place: QueuePlace, steps: int) -> None:
         """The last question of its namespace, which the job of this place got, costs so many steps more."""

@@ -29,11 +29,14 @@ from closeknit.scheduling.queue.room import Room
 def admit(case: Case, room: Room, walk: Walk) -> Outcome:
     """The GPUs that the job gets now, or why it gets none."""
     job, questions = case.job, walk.questions
+    known = case.known.shape if case.known is not None else None
+    if known is not None and questions.budget.is_spent:
+        questions.budget.leave(case.place)
+        return questions.not_asked(known)
     may_be_refused = walk.probation.may_be_refused(job, case.answers)
     away = avoided_nodes(job, room.cluster, walk.now)
     patience = patient_until(job, walk.now)
     is_kept_whole = patience is not None and job.spec.topology.fabric.preferred is None
-    known = case.known.shape if case.known is not None else None
     shape = known if patience is None else None
     if shape is None or shape.request.avoided != away.nodes or shape.request.patient_level is not None:
         shape = _shape(case, room, walk, away, is_patient=patience is not None and not is_kept_whole)
@@ -81,6 +84,7 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
         return cannot
     answer = walk.reserving.without_spares_there(job, with_spares(job, answer, shape.request, alone, walk))
     walk.reserving.note(job, answer)
+    questions.budget.book()
     booked = room.less(room.cluster.with_job(assumed(job, answer)), is_trial=may_be_refused)
     return Outcome(Book(answer), shape, is_settled=False, room=booked)
 
