@@ -321,6 +321,17 @@ def test_one_decision_gives_gpus_to_so_many_and_the_next_goes_on_behind_them(des
     assert sum(isinstance(verdict, Book) for verdict in then.schedule.values()) == MOST_BOOKED
 
 
+def test_bookings_that_are_being_written_keep_nobody_waiting(desk: Callable[..., Desk]) -> None:
+    """An API server that takes long to answer for some delays no others."""
+    nodes = [each for number in range(9) for each in plugin_node(f"gpu-{number:02d}")]
+    at = desk(*nodes, *(job(f"fits-{number:02d}", "team-a", 8, number) for number in range(9)))
+    found = at.decide()
+    busy = frozenset(plan.job for plan in found.plans)
+    memory = Memory(schedule=found.schedule, followed=found.followed, busy=busy)
+    then = decide(at.cluster, at.tables, memory, at.now)
+    assert {plan.job for plan in then.plans} == {*found.schedule} - busy - {JobKey("team-a", "fits-08")}
+
+
 def test_a_draft_lacks_only_the_status_of_words_that_may_wait(desk: Callable[..., Desk]) -> None:
     """It is what is rationed: as important as the Plan, with as many writes."""
     at = desk(*plugin_node("gpu-1"), job("train", "team-a", 16, 1))

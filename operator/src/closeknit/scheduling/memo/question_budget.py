@@ -88,9 +88,10 @@ class QuestionBudget:
         self._has_more.add(place[-2])
         self.is_short = True
 
-    def book(self) -> None:
-        """Somebody gets GPUs. Once as many have some as one decision gives, no job behind them is asked."""
-        self._booked += 1
+    def book(self, *, is_written: bool = False) -> None:
+        """Somebody gets GPUs. Once as many have some as one decision gives, no job behind them is asked. One whose
+        booking is being written already keeps nobody waiting, however long that takes."""
+        self._booked += not is_written
 
     def spend(self, place: QueuePlace, steps: int) -> None:
         """The last question of its namespace, which the job of this place got, costs so many steps more."""

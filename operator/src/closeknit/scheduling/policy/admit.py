@@ -84,7 +84,7 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
         return cannot
     answer = walk.reserving.without_spares_there(job, with_spares(job, answer, shape.request, alone, walk))
     walk.reserving.note(job, answer)
-    questions.budget.book()
+    questions.budget.book(is_written=case.key in walk.memory.busy)
     booked = room.less(room.cluster.with_job(assumed(job, answer)), is_trial=may_be_refused)
     return Outcome(Book(answer), shape, is_settled=False, room=booked)
 
