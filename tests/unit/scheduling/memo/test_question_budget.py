@@ -348,6 +348,17 @@ def test_a_draft_lacks_only_the_status_of_words_that_may_wait(desk: Callable[...
     assert follow(new, other, at.cluster, NOW, is_draft=True) == follow(new, other, at.cluster, NOW)
 
 
+def test_who_room_is_kept_for_is_asked_behind_all_bookings_of_a_decision() -> None:
+    """Its reservation would be withdrawn else, and made again a second later."""
+    budget = QuestionBudget({}, are_bounded=True)
+    for _ in range(MOST_BOOKED):
+        budget.book()
+    for is_kept_for in (False, True):
+        place = (0, not is_kept_for, False, 0.0, "2026", "a", "train")
+        assert budget.is_spent(place) is not is_kept_for
+        assert budget.take(place, 1) is is_kept_for
+
+
 def test_a_single_answer_is_bounded_by_no_number_of_bookings() -> None:
     budget = QuestionBudget({}, are_bounded=False)
     for _ in range(MOST_BOOKED):

@@ -50,10 +50,11 @@ class QuestionBudget:
         """The last job with a question in turn, of each namespace whose queue goes on after it."""
         return {namespace: place for namespace, place in self._came_to.items() if namespace in self._has_more}
 
-    @property
-    def is_spent(self) -> bool:
-        """Whether nobody else is asked on this walk: as many have got GPUs as one decision gives."""
-        return self._are_bounded and self._booked >= MOST_BOOKED
+    def is_spent(self, place: QueuePlace) -> bool:
+        """Whether the job of this place is not asked on this walk: as many have got GPUs as one decision gives. Who
+        room is kept for is asked all the same, and keeps it."""
+        is_kept_for = not place[1]
+        return self._are_bounded and self._booked >= MOST_BOOKED and not is_kept_for
 
     def take(self, place: QueuePlace, steps: int) -> bool:
         """Whether the job of this place, behind all earlier questions, gets a question now; it costs so many steps. The
@@ -64,7 +65,7 @@ class QuestionBudget:
         if self._asked.get(namespace) == place:
             self.spend(place, steps)
             return True
-        if self.is_spent:
+        if self.is_spent(place):
             self.leave(place)
             return False
         head = self._head.get(namespace, 0)

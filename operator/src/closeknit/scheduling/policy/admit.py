@@ -30,7 +30,7 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
     """The GPUs that the job gets now, or why it gets none."""
     job, questions = case.job, walk.questions
     known = case.known.shape if case.known is not None else None
-    if known is not None and questions.budget.is_spent:
+    if known is not None and questions.budget.is_spent(case.place):
         questions.budget.leave(case.place)
         return questions.not_asked(known)
     may_be_refused = walk.probation.may_be_refused(job, case.answers)
