@@ -229,8 +229,7 @@ def _refuse(
     if is_other and not subject.answers.was_told(refusal.reason, now):
         notice = subject.notice(refusal.reason, refusal.message, action=EventAction.QUEUE, warning=True)
     actions = _undone(subject)
-    may_wait = telling is not Telling.FIRST and not actions and not _is_told(subject, refusal, reservation)
-    if subject.is_draft and may_wait:
+    if subject.is_draft and telling is not Telling.FIRST and not (actions or _is_told(subject, refusal, reservation)):
         return replace(empty(subject.job), notice=notice, telling=telling)
     status = waits.waiting(
         subject.job,

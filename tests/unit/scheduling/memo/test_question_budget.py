@@ -32,7 +32,7 @@ from closeknit.scheduling.memo.question_budget import (
 )
 from closeknit.scheduling.policy import patience
 from closeknit.scheduling.queue.entries import QueuePlace
-from scenarios.manifests import Manifest, cluster_topology, node, node_topology, pod, training_job
+from scenarios.manifests import Manifest, cluster_topology, node, node_topology, pod, priority_class, training_job
 from scenarios.story import plugin_node
 
 ATTEMPTS = 300
@@ -319,6 +319,27 @@ def test_one_decision_gives_gpus_to_so_many_and_the_next_goes_on_behind_them(des
     at.cluster = at.cluster.after(map(change, stored))
     then = at.decide()
     assert sum(isinstance(verdict, Book) for verdict in then.schedule.values()) == MOST_BOOKED
+
+
+def test_who_room_is_kept_for_gets_none_before_those_ahead_of_it_are_asked(desk: Callable[..., Desk]) -> None:
+    """It comes after them by its priority, and much came free at once."""
+    nodes = [each for number in range(6) for each in plugin_node(f"gpu-{number:02d}")]
+    kept = job("kept", "team-b", 8, 1, created="2026-11-19T10:00:00Z")
+    waits = {"reason": "InsufficientGPUs", "message": "full", "since": "2026-11-20T10:00:00Z"}
+    kept["status"] = {"state": "Queued", "pending": {**waits, "reservedSince": "2026-11-20T11:00:00Z"}}
+    urgent = [job(f"urgent-{number}", "team-a", 8, number) for number in range(MOST_BOOKED + 1)]
+    for each in urgent:
+        each["spec"]["priorityClassName"] = "urgent"
+    at = desk(*nodes, priority_class("urgent", 100), kept, *urgent)
+    found = at.decide()
+    booked = [plan for plan in found.plans if isinstance(found.schedule[plan.job], Book)]
+    assert [plan.job.name for plan in booked] == [each["metadata"]["name"] for each in urgent][:MOST_BOOKED]
+    stored = [at.cluster.jobs[plan.job].model_copy(update={"status": plan.status}) for plan in booked]
+    at.cluster = at.cluster.after(map(change, stored))
+    assert {key.name for key, verdict in at.decide().schedule.items() if isinstance(verdict, Book)} == {
+        f"urgent-{MOST_BOOKED}",
+        "kept",
+    }
 
 
 def test_bookings_that_are_being_written_keep_nobody_waiting(desk: Callable[..., Desk]) -> None:

@@ -24,8 +24,9 @@ COUNTED_PER_STEP = 256
 # as nodes do: 7 ms on 1,000 nodes with one of them, 16 ms with 64 measured.
 SELECTED_PER_STEP = 4096
 SELECTING = 24  # what making the tree costs, in requirements
-# A gang that gets GPUs takes 2 to 6 ms: its shares, its ranks, the views of its nodes and its Plan. Its writes take
-# longer, and each of them leads to a decision: those behind it in the queue are asked then.
+# A gang that gets GPUs takes 2 to 6 ms (tests/bench/queue_depth.py on 5,000 nodes, a profile of 2026-11-27): its
+# shares, its ranks, the views of its nodes and its Plan. Its writes take longer, and each of them leads to a decision:
+# those behind it in the queue are asked then.
 MOST_BOOKED = 4
 
 
@@ -50,11 +51,16 @@ class QuestionBudget:
         """The last job with a question in turn, of each namespace whose queue goes on after it."""
         return {namespace: place for namespace, place in self._came_to.items() if namespace in self._has_more}
 
+    @property
+    def is_full(self) -> bool:
+        """Whether as many have got GPUs on this walk as one decision gives."""
+        return self._are_bounded and self._booked >= MOST_BOOKED
+
     def is_spent(self, place: QueuePlace) -> bool:
-        """Whether the job of this place is not asked on this walk: as many have got GPUs as one decision gives. Who
-        room is kept for is asked all the same, and keeps it."""
+        """Whether the job of this place is not asked on this walk, for it is full. Who room is kept for is asked all
+        the same, and keeps its reservation; it gets no GPUs before those ahead of it are asked."""
         is_kept_for = not place[1]
-        return self._are_bounded and self._booked >= MOST_BOOKED and not is_kept_for
+        return self.is_full and not is_kept_for
 
     def take(self, place: QueuePlace, steps: int) -> bool:
         """Whether the job of this place, behind all earlier questions, gets a question now; it costs so many steps. The

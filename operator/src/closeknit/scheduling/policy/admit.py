@@ -82,10 +82,22 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
         return Outcome(Wait(refusal), shape, until=refusal.until, is_settled=False)
     if (cannot := cannot_be_made(case, answer, shape, again, room)) is not None:
         return cannot
+    return _booked(case, room, walk, shape, answer, alone, is_trial=may_be_refused)
+
+
+def _booked(
+    case: Case, room: Room, walk: Walk, shape: RequestShape, answer: Placement, alone: Cluster, *, is_trial: bool
+) -> Outcome:
+    """These GPUs; in the next decision, where this one has given as many as it gives: others ahead of it were not
+    asked."""
+    budget, job = walk.questions.budget, case.job
+    if budget.is_full:
+        budget.leave(case.place)
+        return walk.questions.not_asked(shape)
     answer = walk.reserving.without_spares_there(job, with_spares(job, answer, shape.request, alone, walk))
     walk.reserving.note(job, answer)
-    questions.budget.book(is_written=case.key in walk.memory.busy)
-    booked = room.less(room.cluster.with_job(assumed(job, answer)), is_trial=may_be_refused)
+    budget.book(is_written=case.key in walk.memory.busy)
+    booked = room.less(room.cluster.with_job(assumed(job, answer)), is_trial=is_trial)
     return Outcome(Book(answer), shape, is_settled=False, room=booked)
 
 
