@@ -98,7 +98,7 @@ def _claims(
     for claim in cluster.claims_of(job.key):
         if claim.key in names:
             # Of a Pod that had the name before. A Pod that is made meanwhile would start on it, and lose it.
-            if is_left_over(claim, job):
+            if is_left_over(claim, job.key):
                 yield claim
         elif (claim.attempt < gang.attempt or (claim.attempt == gang.attempt and claim.name not in ours)) and (
             not nodes.isdisjoint(cluster.nodes_of_nics(claim))

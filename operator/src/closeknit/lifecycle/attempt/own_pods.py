@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from closeknit.api.names import Role, child_name
+from closeknit.api.names import JobKey, Role, child_name
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.booking import Booking
 from closeknit.cluster.cluster import Cluster
@@ -75,7 +75,7 @@ def own_claims(job: TrainingJob, own: Sequence[Pod], cluster: Cluster) -> tuple[
         if not claim.is_shared
         and (
             any(_owned_by(claim, pod) for pod in own if pod.key == claim.key)
-            or (claim.key not in cluster.pods and is_left_over(claim, job))
+            or (claim.key not in cluster.pods and is_left_over(claim, job.key))
         )
     )
 
@@ -94,7 +94,7 @@ def taken(job: TrainingJob, attempt: int, workers: int, cluster: Cluster) -> Tak
         if pod is not None and not is_own(pod, job):
             return Taken("Pod", pod.name, owner_of(pod.owners))
         claim = cluster.claims.get(key)
-        if claim is not None and not (pod is not None and _owned_by(claim, pod)) and not is_left_over(claim, job):
+        if claim is not None and not (pod is not None and _owned_by(claim, pod)) and not is_left_over(claim, job.key):
             return Taken("ResourceClaim", claim.name, owner_of(claim.owners))
     return None
 
@@ -104,9 +104,9 @@ def is_own(pod: Pod, job: TrainingJob) -> bool:
     return job.metadata.uid in pod.job_uids
 
 
-def is_left_over(claim: ResourceClaim, job: TrainingJob) -> bool:
-    """Whether it is a claim of a Pod of the job that is gone: it is about to be collected."""
-    return claim.job == job.key and any(owner.kind == "Pod" and owner.name == claim.name for owner in claim.owners)
+def is_left_over(claim: ResourceClaim, job: JobKey) -> bool:
+    """Whether it is a claim for a Pod of the job: where that is gone it is about to be collected."""
+    return claim.job == job and any(owner.kind == "Pod" and owner.name == claim.name for owner in claim.owners)
 
 
 def _owned_by(claim: ResourceClaim, pod: Pod) -> bool:

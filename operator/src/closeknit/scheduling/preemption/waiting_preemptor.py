@@ -20,7 +20,7 @@ from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.policy.spares import only_on, with_labelled, with_spares
 from closeknit.scheduling.preemption.leaving_victim import goes
 from closeknit.scheduling.preemption.made_room import alone, made_room, passing, placed
-from closeknit.scheduling.preemption.words import holds, remaining, room_words, words_now
+from closeknit.scheduling.preemption.words import given, holds, remaining, room_words, words_now
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.victims.victim import leaving, unbooked, victims
@@ -127,4 +127,4 @@ def _standing(
 
 def _are_there(awaited: Sequence[AwaitedAttempt], cluster: Cluster) -> bool:
     """Whether one of them still holds something."""
-    return any(holds(each, cluster) or remaining(each, cluster) for each in awaited)
+    return any(holds(each, cluster) or remaining(each, cluster) or given(each, cluster) for each in awaited)

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from closeknit.cluster.booking.booking import AwaitedAttempt
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.objects.dra import ResourceClaim
 from closeknit.cluster.pods.pod import Pod
 from closeknit.placement.values.sentences import count, listed
+from closeknit.scheduling.victims.victim import claims_left
 
 NAMED = 3  # jobs that make room; more are counted
 
@@ -28,6 +30,11 @@ def remaining(each: AwaitedAttempt, cluster: Cluster) -> list[Pod]:
     ]
 
 
+def given(each: AwaitedAttempt, cluster: Cluster) -> list[ResourceClaim]:
+    """The claims that are left of one, with what they hold."""
+    return [claim for claim in claims_left(each, cluster) if claim.devices or claim.nics]
+
+
 def room_words(awaited: Sequence[AwaitedAttempt], namespace: str) -> str:
     """The message about who makes room, for a reader of this namespace."""
     own = [str(each.job) for each in awaited if each.job.namespace == namespace]
@@ -45,12 +52,21 @@ def room_words(awaited: Sequence[AwaitedAttempt], namespace: str) -> str:
 
 
 def words_now(awaited: Sequence[AwaitedAttempt], cluster: Cluster, namespace: str) -> str:
-    """What it waits for; the first Pod that is left, and how many."""
+    """What it waits for; the first Pod that is left, and how many. Without any, the first claim."""
     left = [pod for each in awaited for pod in remaining(each, cluster)]
     if not left:
-        return room_words(awaited, namespace)
+        claims = [claim for each in awaited for claim in given(each, cluster)]
+        return "; left is ".join((room_words(awaited, namespace), *_claim_words(claims, namespace)))
     first = next((pod for pod in left if pod.namespace == namespace), left[0])
     told = f"Pod {namespace}/{first.name}" if first.namespace == namespace else "a Pod of another namespace"
     told += f" on node {first.node}" if first.node else ""
     more = f" and {count(len(left) - 1, 'more Pod')}" if len(left) > 1 else ""
     return f"{room_words(awaited, namespace)}; left {'is' if len(left) == 1 else 'are'} {told}{more}"
+
+
+def _claim_words(claims: Sequence[ResourceClaim], namespace: str) -> tuple[str, ...]:
+    """One of these, for a reader of this namespace; nothing where there is none."""
+    own = next((claim for claim in claims if claim.namespace == namespace), None)
+    if own is not None:
+        return (f"ResourceClaim {namespace}/{own.name}",)
+    return ("a ResourceClaim of another namespace",) if claims else ()

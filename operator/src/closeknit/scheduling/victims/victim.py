@@ -10,9 +10,10 @@ from closeknit.api.objects import TrainingJob
 from closeknit.api.reasons import ConditionType
 from closeknit.cluster.booking.booking import AwaitedAttempt, Booking
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.objects.dra import ResourceClaim
 from closeknit.cluster.pods.pod import Pod
 from closeknit.cluster.store.watched_kinds import ObjectChange, Stream, change, pod_stream
-from closeknit.lifecycle.attempt.own_pods import is_own, own_claim, own_claims
+from closeknit.lifecycle.attempt.own_pods import is_left_over, is_own, own_claim, own_claims
 from closeknit.lifecycle.status.conditions import found, moment
 from closeknit.lifecycle.status.pauses import LINGERS_AFTER, is_between, lingers_from
 
@@ -91,11 +92,15 @@ def gone(cluster: Cluster, job: TrainingJob) -> Iterator[ObjectChange]:
 
 
 def going(cluster: Cluster, now: datetime) -> Iterator[ObjectChange]:
-    """What changes once the Pods of ended attempts are gone, but for those that outstay their grace period, and once
-    those jobs hold nothing any more all of whose Pods have succeeded."""
+    """What changes once the Pods of ended attempts are gone, but for those that outstay their grace period, once claims
+    are collected whose Pods are over or gone, and once those jobs hold nothing any more all of whose Pods have
+    succeeded."""
     for key, job in cluster.jobs.items():
         if _has_succeeded(job, cluster):
             yield from gone(cluster, job)
+        for claim in cluster.claims_of(key):
+            if _is_about_to_go(claim, key, cluster, now):
+                yield ObjectChange(Stream.RESOURCE_CLAIMS, claim.key, None)
         if not job.status.attempts:
             continue
         for pod in cluster.pods_of(key):
@@ -122,8 +127,17 @@ def leaving(cluster: Cluster, awaited: Iterable[AwaitedAttempt]) -> Iterator[Obj
             yield from gone(cluster, job)
             continue
         for pod in cluster.pods_of(each.job):
-            if each.uid in pod.job_uids and (pod.attempt or 0) <= each.attempt:
-                yield from _ended(pod, cluster)
+            if pod.is_live and each.uid in pod.job_uids and (pod.attempt or 0) <= each.attempt:
+                yield ObjectChange(pod_stream(pod), pod.key, None)
+        for claim in claims_left(each, cluster):
+            yield ObjectChange(Stream.RESOURCE_CLAIMS, claim.key, None)
+
+
+def claims_left(each: AwaitedAttempt, cluster: Cluster) -> list[ResourceClaim]:
+    """Claims for Pods of one that has made room. Such a claim outlives its Pod: it is collected after it."""
+    claims = (claim for claim in cluster.claims_of(each.job) if claim.attempt <= each.attempt)
+    pods = ((claim, cluster.pods.get(claim.key)) for claim in claims if not claim.is_shared)
+    return [claim for claim, pod in pods if is_left_over(claim, each.job) and (pod is None or each.uid in pod.job_uids)]
 
 
 def _ended(pod: Pod, cluster: Cluster) -> Iterator[ObjectChange]:
@@ -133,6 +147,14 @@ def _ended(pod: Pod, cluster: Cluster) -> Iterator[ObjectChange]:
         yield ObjectChange(pod_stream(pod), pod.key, None)
     if claim is not None and not claim.is_shared:
         yield ObjectChange(Stream.RESOURCE_CLAIMS, claim.key, None)
+
+
+def _is_about_to_go(claim: ResourceClaim, job: JobKey, cluster: Cluster, now: datetime) -> bool:
+    """Whether a claim for a Pod of the job gives back what it holds: its Pod is over, or gone."""
+    pod = cluster.pods.get(claim.key)
+    if claim.is_shared or (pod is not None and pod.is_live) or not is_left_over(claim, job):
+        return False
+    return claim.deletion_timestamp is None or now < lingers_from(claim.deletion_timestamp, now)
 
 
 def _has_succeeded(job: TrainingJob, cluster: Cluster) -> bool:
