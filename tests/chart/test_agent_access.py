@@ -97,11 +97,11 @@ def test_the_claim_looks_at_gpus_that_others_hold(local_cluster: LocalCluster, h
     local_cluster.apply(device_class(), *resource_slices(NODE, "dgx1-v100"))
     local_cluster.apply(*notebook(NODE, range(8)))
 
-    def claims(namespace: str) -> list[list[dict[str, Any]]] | None:
+    def claims(namespace: str) -> list[list[dict[str, Any]]]:
         """The devices of each claim that has any."""
         found = local_cluster.get("resourceclaims", namespace=namespace)["items"]
         done = [each for each in found if "allocation" in each.get("status", {})]
-        return [each["status"]["allocation"]["devices"]["results"] for each in done] or None
+        return [each["status"]["allocation"]["devices"]["results"] for each in done]
 
     (held,) = local_cluster.wait_for(lambda: claims(OTHER_TEAM), "the notebook to hold all GPUs")
     objects = render(helm_program, CLAIM, namespace=name)

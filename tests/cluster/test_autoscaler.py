@@ -91,7 +91,7 @@ def test_nodes_are_asked_for_measured_and_used(scaled: AskingBed) -> None:
     bed.submit(gpus=16)
     bed.wait_for_reason("InsufficientGPUs")
     # It asks half a minute later, and looks for who waits every five seconds.
-    (asked,) = bed.cluster.wait_for(lambda: bed.all("provisioningrequests") or None, "the request", 60)
+    (asked,) = bed.cluster.wait_for(lambda: bed.all("provisioningrequests"), "the request", 60)
     assert (asked["spec"]["provisioningClassName"], asked["spec"]["podSets"][0]["count"]) == (CLASS, 2)
     name = asked["metadata"]["name"]
     template = bed.cluster.get("podtemplate", name, bed.namespace)

@@ -89,7 +89,7 @@ def _is_served(bed: Bed) -> bool:
 
 def test_every_pod_gets_a_channel_of_its_attempts_domain(trays: Bed, bed: Bed) -> None:  # noqa: ARG001 - it labels
     bed.submit(**ON_DRA)
-    (domain,) = bed.cluster.wait_for(lambda: bed.all("computedomains") or None, "the ComputeDomain")
+    (domain,) = bed.cluster.wait_for(lambda: bed.all("computedomains"), "the ComputeDomain")
     (service,) = bed.all("services")
     assert domain["metadata"]["ownerReferences"][0]["uid"] == service["metadata"]["uid"]
     wanted = domain["spec"]["channel"]["resourceClaimTemplate"]["name"]

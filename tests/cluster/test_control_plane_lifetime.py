@@ -144,3 +144,9 @@ def test_a_wait_in_vain_says_what_it_waited_for(local_cluster: LocalCluster) -> 
         local_cluster.wait_for(lambda: None, "a fourth Monday this week", timeout_s=0.1)
     assert str(error.value).startswith("waited 0.1 s for a fourth Monday this week\nthe end of ")
     assert "kube-apiserver.log:\n" in str(error.value)
+
+
+@pytest.mark.parametrize("nothing", [None, False, [], {}, ""])
+def test_a_wait_ends_on_an_answer_and_on_no_empty_one(local_cluster: LocalCluster, nothing: object) -> None:
+    answers = iter([nothing, nothing, "there"])
+    assert local_cluster.wait_for(lambda: next(answers), "an answer", timeout_s=5) == "there"

@@ -206,7 +206,7 @@ def test_every_query_of_the_dashboards_has_an_answer_and_replicas_count_once(
         running(programs, configuration(tmp_path, ports, exporter, scraper, stranger)) as prometheus,
     ):
         shown = 'closeknit_placement_domains_count{level="rack"}'  # by the leader, once it knows the racks
-        bed.cluster.wait_for(lambda: prometheus.query(shown) or None, "the first gauges", SHOWN_WITHIN_S)
+        bed.cluster.wait_for(lambda: prometheus.query(shown), "the first gauges", SHOWN_WITHIN_S)
         load(bed)
         deadline = time.monotonic() + SHOWN_WITHIN_S
         while missing := unanswered(prometheus, bed.namespace):

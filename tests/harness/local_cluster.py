@@ -218,11 +218,11 @@ class LocalCluster:
         return write_private(path, kubeconfig_text(self.server, authority, token))
 
     def wait_for(self, condition: Callable[[], T | None], what: str, timeout_s: float = 30) -> T:
-        """The first answer of `condition` that is neither None nor False; TimeoutError after `timeout_s`."""
+        """The first answer of `condition` that says something: None, False and empty ones do not. TimeoutError after
+        `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while True:
-            answer = condition()
-            if answer is not None and answer is not False:
+            if answer := condition():
                 return answer
             if time.monotonic() > deadline:
                 raise TimeoutError(f"waited {timeout_s:g} s for {what}\n{self._log_tails()}")
@@ -265,7 +265,7 @@ class LocalCluster:
         self.wait_for_default_account("default")
         if self._with_nodes:
             log = self.directory / "logs" / "switch.log"
-            self.switch = self.wait_for(lambda: log.read_text().strip() or None, "the nodes' switch", START_TIMEOUT_S)
+            self.switch = self.wait_for(lambda: log.read_text().strip(), "the nodes' switch", START_TIMEOUT_S)
             self._start("coredns", programs.dns(bring((DNS,))["coredns"], self.switch))
 
     def _start_api_server(self) -> None:

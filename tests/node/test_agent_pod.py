@@ -97,7 +97,7 @@ def test_a_person_sees_live_values_through_the_api_server(stand: Stand) -> None:
     account = f"--serviceaccount={AGENT_NAMESPACE}:closeknit-live"
     role = "--clusterrole=closeknit-metrics-reader"
     cluster.kubectl("create", "clusterrolebinding", "closeknit-live", role, account)
-    shown = cluster.wait_for(lambda: look(viewer).stdout or None, "the agent to show its values")  # it forgets a no
+    shown = cluster.wait_for(lambda: look(viewer).stdout, "the agent to show its values")  # it forgets a no
     assert shown.splitlines()[1].split()[-5:] == ["BUSY", "MEMORY", "HEAT", "POWER", "STATE"]
 
 

@@ -134,7 +134,7 @@ def test_what_never_starts_is_told_and_leaves_nothing(jobs: Jobs) -> None:
     jobs.cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {}})
     jobs.wait_for_state("Running")
 
-    (ended,) = jobs.cluster.wait_for(lambda: jobs.job("pending")["status"].get("attempts") or None, "it to end", 60)
+    (ended,) = jobs.cluster.wait_for(lambda: jobs.job("pending")["status"].get("attempts"), "it to end", 60)
     assert (ended["reason"], ended["charged"]) == ("Unschedulable", False)
     assert "cannot be scheduled on node" in ended["message"] and "cannot allocate all claims" in ended["message"]
     expected = ["NotStarting", "Placed", "Placed", "Unschedulable"]

@@ -49,7 +49,7 @@ def test_slower_gpus_than_planned_are_seen_and_the_gang_is_placed_anew(jobs: Job
     other = jobs.stand.nodes[1]
     prefer(jobs, other, SLOWER)
     jobs.train(SHOW, gpus=8, topology={"gpusPerNode": 4}, gpu={"binding": "BestEffort"})
-    (ended,) = jobs.cluster.wait_for(lambda: jobs.job()["status"].get("attempts") or None, "the first attempt to end")
+    (ended,) = jobs.cluster.wait_for(lambda: jobs.job()["status"].get("attempts"), "the first attempt to end")
     prefer(jobs, other, PLANNED)
     assert (ended["reason"], ended["charged"]) == ("Misplaced", False)
     assert ended["message"] == (

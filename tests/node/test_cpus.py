@@ -66,7 +66,7 @@ def test_cpus_and_gpus_are_of_one_numa_node(jobs: Jobs) -> None:
     clean(jobs, "own")
 
     submit(jobs, "all", WHOLE, gpus=8)
-    (ended,) = jobs.cluster.wait_for(lambda: jobs.job("all")["status"].get("attempts") or None, "the kubelet to refuse")
+    (ended,) = jobs.cluster.wait_for(lambda: jobs.job("all")["status"].get("attempts"), "the kubelet to refuse")
     print(ended["message"])
     assert (ended["reason"], ended["charged"]) == ("NodeRefused", False)
     assert "TopologyAffinityError" in ended["message"]

@@ -217,7 +217,7 @@ def test_an_agent_publishes_a_simulated_machine_and_ends_at_once(
     began = time.monotonic()
     login = {KUBECONFIG: kubeconfig}
     with containerd.started(AGENT.name, *command, mounts=login, flags=["--net-host"]) as container:
-        found = cluster.wait_for(lambda: cluster.get("nodetopologies")["items"] or None, "the agent's NodeTopology")
+        found = cluster.wait_for(lambda: cluster.get("nodetopologies")["items"], "the agent's NodeTopology")
         published_s = time.monotonic() - began
         container.signal(signal.SIGTERM)
         began = time.monotonic()

@@ -58,9 +58,7 @@ def test_a_slow_node_is_replaced_where_that_is_enforced(jobs: Jobs) -> None:
     """Here by none, as there is no third."""
     jobs.begin("enforced")
     train(jobs, "Enforce")
-    (ended,) = jobs.cluster.wait_for(
-        lambda: jobs.job()["status"].get("attempts") or None, "the first attempt to end", 90
-    )
+    (ended,) = jobs.cluster.wait_for(lambda: jobs.job()["status"].get("attempts"), "the first attempt to end", 90)
     assert (ended["reason"], ended["charged"], [each["name"] for each in ended["unfit"]]) == (
         "PreflightFailed",
         False,

@@ -153,7 +153,7 @@ class Walk:
         return "\n".join([" seconds  limit       step", *lines])
 
     def _until(self, condition: Callable[[], Any], what: str) -> Any:
-        return self.site.cluster.wait_for(lambda: condition() or None, what, PATIENCE_S)
+        return self.site.cluster.wait_for(condition, what, PATIENCE_S)
 
     @contextmanager
     def _step(self, title: str) -> Iterator[None]:
