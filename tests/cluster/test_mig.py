@@ -3,6 +3,7 @@
 One node's device plugin has the strategy mixed, the other's GPUs are bound by claims; on each one of eight GPUs is cut.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ BY_PLUGIN, BY_DRA = "mig-1", "mig-2"
 PROFILE = "1g.18gb"  # of an H200 the smallest
 RESOURCE = f"nvidia.com/mig-{PROFILE}"
 CUT = Faults(mig_gpus=(0,))
+serials = itertools.count()
 
 
 def uuids(node: str) -> list[str]:
@@ -58,7 +60,7 @@ def named() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def cut() -> Iterator[Bed]:
+def running() -> Iterator[Bed]:
     with LocalCluster() as cluster:
         install(cluster)
         claimed = node_object(BY_DRA, ON_PLUGIN_PROFILE, plugin=False)
@@ -69,8 +71,17 @@ def cut() -> Iterator[Bed]:
         bed = Bed(cluster, free_port())
         cluster.wait_for(lambda: len(cluster.get("nodetopologies")["items"]) == len(nodes), "the agents")
         bed.pid = start_operator(cluster, bed.port)
-        bed.begin("mig")
         yield bed
+
+
+@pytest.fixture
+def cut(running: Bed) -> Iterator[Bed]:
+    running.begin(f"mig-{next(serials)}")
+    yield running
+    running.cluster.delete("trainingjobs", namespace=running.namespace)
+    running.cluster.kubectl("delete", "pods", "--all", f"--namespace={running.namespace}", "--force")
+    running.cluster.wait_for(lambda: not running.names("resourceclaims"), "the story's claims to be collected")
+    running.cluster.delete("namespace", running.namespace)
 
 
 def gpu(binding: str) -> dict[str, str]:
@@ -104,7 +115,9 @@ def test_the_plugins_choice_is_told(cut: Bed) -> None:
     statuses = pod["status"]["containerStatuses"]
     health = {"name": RESOURCE, "resources": [{"resourceID": given, "health": "Healthy"}]}
     statuses[0]["allocatedResourcesStatus"] = [health]
-    cut.cluster.patch("pod", pod["metadata"]["name"], {"status": {"containerStatuses": statuses}}, "mig", "status")
+    cut.cluster.patch(
+        "pod", pod["metadata"]["name"], {"status": {"containerStatuses": statuses}}, cut.namespace, "status"
+    )
     assert wait_until_verified(cut, "chosen") == f"its Pod has MIG device {given} ({PROFILE}), of the planned profile"
     assert device(cut, "chosen") == given
 
@@ -122,7 +135,7 @@ def test_claims_have_the_very_devices_and_none_twice(cut: Bed) -> None:
     assert sorted(booked) == sorted(uuids(BY_DRA))
     of_device = {each["name"]: each["attributes"]["uuid"]["string"] for each in named()["spec"]["devices"]}
     for name, uuid in zip(names, booked, strict=False):
-        claim = cut.cluster.get("resourceclaim", f"{name}-a1-worker-00000", "mig")
+        claim = cut.cluster.get("resourceclaim", f"{name}-a1-worker-00000", cut.namespace)
         (result,) = claim["status"]["allocation"]["devices"]["results"]
         assert of_device[result["device"]] == uuid
     cut.finish(f"{names[0]}-a1-worker-00000", "succeed")
