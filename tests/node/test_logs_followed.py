@@ -13,6 +13,7 @@ from node.jobs import Jobs
 pytestmark = [pytest.mark.nodes, pytest.mark.usefixtures("nothing_is_left")]
 
 PODS = ("00000", "00001")
+RANKS = ("[0-7] ", "[8-15] ")  # how lines of the one and of the other begin
 # It counts aloud, and ends as it is told.
 SCRIPT = """
 me=${HOSTNAME##*-}
@@ -65,6 +66,16 @@ def wait_for_run(jobs: Jobs, number: int) -> None:
     jobs.cluster.wait_for(have_begun, f"run {number} of both", 90)
 
 
+def wait_for_lines(jobs: Jobs, out: Path, run: int) -> None:
+    """Until some of both ranks are printed: what a kubelet deletes before that is seen by nobody."""
+
+    def are_printed() -> bool:
+        printed = out.read_text()
+        return all(printed.count(f"{ranks}run {run} line") > 10 for ranks in RANKS)
+
+    jobs.cluster.wait_for(are_printed, f"lines of run {run} of both", 60)
+
+
 def check_runs(lines: list[str], runs: int) -> None:
     """Each line once, and none lost: every run counts from 1, without a gap."""
     counted = [line for line in lines if " line " in line]
@@ -81,7 +92,7 @@ def test_two_ranks_are_followed_from_before_their_pods_to_the_end(jobs: Jobs, tm
         jobs.change("trainingjob", "train", {"spec": {"suspend": False}})
         wait_for_run(jobs, 1)
         jobs.wait_for_state("Running")
-        jobs.cluster.wait_for(lambda: out.read_text().count("run 1 line") > 20, "some lines", 60)
+        wait_for_lines(jobs, out, 1)
 
         tell(jobs, 3, 1)
         wait_for_run(jobs, 2)
@@ -90,13 +101,13 @@ def test_two_ranks_are_followed_from_before_their_pods_to_the_end(jobs: Jobs, tm
         assert before.returncode == 2 and before.stdout == ""
         assert "the kubelet has deleted what train-a1-worker-00001 printed before it started again" in before.stderr
 
-        jobs.cluster.wait_for(lambda: out.read_text().count("run 2 line") > 20, "lines of the second run", 60)
+        wait_for_lines(jobs, out, 2)
         for pod in (0, 1):
             tell(jobs, 0, pod)
         jobs.wait_for_end("Succeeded")
         assert process.wait(timeout=60) == 0
     printed = out.read_text().splitlines()
-    for ranks in ("[0-7] ", "[8-15] "):
+    for ranks in RANKS:
         lines = [line.removeprefix(ranks) for line in printed if line.startswith(ranks)]
         check_runs(lines, 2)
         assert lines[-1] == "run 2 ends with 0"
