@@ -131,6 +131,18 @@ def test_nobody_passes_longer_than_to_the_declared_end() -> None:
     assert "it may start at 2026-11-25 10:00 UTC" in pending(story, "late-2h").message
 
 
+def test_jobs_that_can_never_fit_keep_nobody_from_a_reservation() -> None:
+    story = Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"))
+    submit(story, "runs", gpus=8, expectedDuration="1h")
+    story.run_all()
+    for gpus in (24, 32, 40, 48):
+        submit(story, f"too-large-{gpus}", gpus=gpus, topology={"gpusPerNode": 8})
+    submit(story, "both", **BOTH)
+    assert pending(story, "both").estimated_start == "2026-11-21T11:00:00Z"
+    submit(story, "late", gpus=8)
+    assert not runs(story, "late")
+
+
 def test_what_was_told_stays_while_it_may_hold() -> None:
     story = Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"))
     submit(story, "runs", gpus=8, expectedDuration="80h")
