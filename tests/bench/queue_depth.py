@@ -65,7 +65,8 @@ ROUNDS = 12
 LAG_S = 10.0
 NOW = datetime.now(UTC).replace(microsecond=0)  # the loop reads the real clock
 SAYS = ("nothing", "declared", "late")  # how long a job runs
-SINCE, LATE = timedelta(hours=1), timedelta(days=5)  # that they run; of those that say so, all have run longer than that
+SINCE = timedelta(hours=1)  # all that run, but
+LATE = timedelta(days=5)  # where all have run longer than they say
 BEATS_LAST = timedelta(minutes=10)  # an agent is stale after fifteen
 LATER = timedelta(minutes=1)  # a job of two GPUs that could be torn waits for half an hour
 # 48 shapes, the smallest of two GPUs: nobody fits on a single one.
@@ -275,7 +276,7 @@ def events_ms(count: int, says: str) -> dict[str, float]:
         placed.append(core.event(*over(*gang)))
         assert core.decision is not None
         is_taken = any(isinstance(verdict, Book) for verdict in core.decision.schedule.values())
-        assert is_taken or says != "nothing", "nobody got it"  # with declarations it may be kept for the first that waits
+        assert is_taken or says != "nothing", "nobody got it"  # it may be kept for the first that waits
         core.rest()
     parts = {"heartbeat": beats, "pod": pods, "job": jobs, "one GPU": freed, "a gang": placed}
     taken = [*chain(*parts.values())]

@@ -10,8 +10,8 @@ from closeknit.api.names import JobKey
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.placement.gang.cache import Tables
+from closeknit.placement.place import can_place
 from closeknit.placement.values.request import Request
-from closeknit.scheduling.reservation import earliest
 from closeknit.scheduling.reservation.earliest import EarliestFit, earliest_fit
 from scenarios.clusters import wanted
 from scenarios.machines import hgx_h200
@@ -55,14 +55,13 @@ STRIPED = ends([*range(0, 2 * RACKS, 2), *range(1, 2 * RACKS, 2)])
 
 def test_a_search_around_the_last_answer_asks_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     questions = 0
-    can_place = earliest.can_place
 
     def counted(*arguments: Any) -> bool:
         nonlocal questions
         questions += 1
         return can_place(*arguments)
 
-    monkeypatch.setattr(earliest, "can_place", counted)
+    monkeypatch.setattr(f"{earliest_fit.__module__}.can_place", counted)
     first = earliest_fit(CLUSTER, asked(16, "rack"), STRIPED, Tables())
     assert first is not None
     assert len(first.ended) == RACKS + 1
@@ -76,7 +75,7 @@ def test_a_search_around_the_last_answer_asks_twice(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("seed", range(30))
 def test_the_last_answer_changes_none(seed: int) -> None:
-    chance = Random(seed)
+    chance = Random(seed)  # noqa: S311
     tables, known = Tables(), None
     order = list(range(2 * RACKS))
     chance.shuffle(order)
