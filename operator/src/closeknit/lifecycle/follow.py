@@ -47,7 +47,8 @@ from closeknit.lifecycle.verdict import (
     Wait,
     WaitCause,
 )
-from closeknit.lifecycle.writes.answers import NOTHING, TOLD_AGAIN, Answers, undeleted_words
+from closeknit.lifecycle.writes.answers import NOTHING, TOLD_AGAIN, Answers
+from closeknit.lifecycle.writes.denial_words import undeleted_words
 from closeknit.lifecycle.writes.plan import Action, Delete, Plan, Telling
 from closeknit.placement.values.sentences import count
 
@@ -309,7 +310,7 @@ def _stays(subject: Subject) -> str | None:
     undeleted = subject.answers.undeleted
     if undeleted is None or not deletions(subject.children.live):
         return None
-    return undeleted_words(undeleted, subject.job.key.namespace)
+    return undeleted_words(undeleted.names, undeleted.denial, subject.job.key.namespace)
 
 
 def _suspend(subject: Subject) -> Plan:

@@ -29,7 +29,7 @@ from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import preference, unknown_preference
 from closeknit.lifecycle.status.stored_job import is_finished
 from closeknit.lifecycle.verdict import Book
-from closeknit.lifecycle.writes.answers import unknown_class_words
+from closeknit.lifecycle.writes.denial_words import unknown_class_words
 from closeknit.placement.allreduce.nvls import planned
 from closeknit.placement.fragmentation import Fragmentation, fragmentation
 from closeknit.placement.gang.cache import Tables

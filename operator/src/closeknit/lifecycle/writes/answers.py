@@ -4,15 +4,14 @@ Answers are held in the process's memory only and are never the truth: after a r
 the same again and decides the same. `after` is the one place that learns.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from closeknit.api.names import JOB_LABEL, UNRESTRICTED_TEMPLATES_LABEL, service_name
+from closeknit.api.names import service_name
 from closeknit.api.reasons import ConditionType, EndReason, EventReason, PendingReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
-from closeknit.cluster.objects.meta import owner_of
 from closeknit.cluster.pods.symptoms import Symptom, of_denial
 from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.status.blame import TABLE, pending_reason
@@ -20,8 +19,9 @@ from closeknit.lifecycle.status.conditions import is_true
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.status.pending import PENDING
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
+from closeknit.lifecycle.writes.denial_words import RefusedWrite, refusal_message, symptom_of, unchanged_message
 from closeknit.lifecycle.writes.plan import Addition, Create, Delete, Plan, Resize, Stop
-from closeknit.lifecycle.writes.quota_shortfall import CPUS, shortfalls, words
+from closeknit.lifecycle.writes.quota_shortfall import CPUS, shortfalls
 from closeknit.lifecycle.writes.results import (
     FORBIDDEN,
     ChildRefused,
@@ -34,12 +34,10 @@ from closeknit.lifecycle.writes.results import (
     Judgement,
     Quotas,
     Result,
-    ServiceAccount,
     StatusStored,
     judged,
     unfinished,
 )
-from closeknit.placement.values.sentences import listed
 
 # New numbers in the words of a job that waits are written at most so often: a full cluster with many waiting jobs would
 # else write all their statuses whenever a Pod comes or goes. So is a reason that the job was told lately: reasons that
@@ -52,8 +50,6 @@ TOLD_LATELY = timedelta(hours=1)
 _COUNTED = "count/pods"  # of a quota: whatever their phase, while `pods` and the rest count those that are not over
 
 _NOT_DONE = frozenset({Judgement.AGAIN, Judgement.REFUSED})
-_Refusal = ChildRefused | Exists | Quotas | ServiceAccount
-"""Results that may say that nothing comes of it until somebody changes something."""
 
 
 class Refusing(StrEnum):
@@ -199,14 +195,14 @@ def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime
         answers = replace(answers, noticed_at=now, refused_change=told)
     failed = next((each for each in results if isinstance(each, ChildRefused) and each.denial.may_last), None)
     answers = replace(answers, failing_since=_failing_since(answers, failed, results, now))
-    if not isinstance(refused, _Refusal):
+    if not isinstance(refused, RefusedWrite):
         if failed is not None and _fails_for_long(answers, now):
             return _rejected(answers, plan, failed, now)
         return _swept(_made(answers, plan, results, now), plan, results)
     return _without_addition(answers, plan, refused, results) or _rejected(answers, plan, refused, now)
 
 
-def _without_addition(answers: Answers, plan: Plan, refused: _Refusal, results: Sequence[Result]) -> Answers | None:
+def _without_addition(answers: Answers, plan: Plan, refused: RefusedWrite, results: Sequence[Result]) -> Answers | None:
     """The answers where the next try is to leave something out that we added; None where that is not the cause."""
     if Addition.CPUS in plan.adds and _speaks_of_cpus(refused):
         return replace(answers, cpus_refused=True)
@@ -224,7 +220,7 @@ def _unchanged(answers: Answers, plan: Plan, results: Sequence[Result], now: dat
         (
             result
             for result in results
-            if isinstance(result, _Refusal)
+            if isinstance(result, RefusedWrite)
             and judged(result, plan.uid) in ({Judgement.REFUSED} if isinstance(result, Quotas) else _NOT_DONE)
         ),
         None,
@@ -235,7 +231,7 @@ def _unchanged(answers: Answers, plan: Plan, results: Sequence[Result], now: dat
         return other
     is_growth = plan.notice is not None and plan.notice.reason is EndReason.GROWN
     reason = EventReason.RESIZE_REFUSED if is_growth else EventReason.MOVE_REFUSED
-    before, words = answers.refused_change, _why_unchanged(plan, refused)
+    before, words = answers.refused_change, unchanged_message(plan, refused)
     is_again = before is not None and (before.reason, before.generation) == (reason, plan.generation)
     tries = before.tries + 1 if before is not None and is_again else 1
     is_told = before is not None and is_again and before.is_told
@@ -243,15 +239,6 @@ def _unchanged(answers: Answers, plan: Plan, results: Sequence[Result], now: dat
     if isinstance(refused, ChildRefused):  # it was none of what we add
         answers = replace(answers, sidecar_refused=False, ipc_lock_refused=False)
     return replace(answers, refused_change=found)
-
-
-def _why_unchanged(plan: Plan, refused: _Refusal) -> str:
-    """The message about a change that was refused, for a job that goes on without it."""
-    if not isinstance(refused, ChildRefused):
-        return _words(plan, refused, _symptom(refused))
-    metadata = refused.manifest["metadata"]
-    title = f"{refused.manifest['kind']} {metadata['namespace']}/{metadata['name']}"
-    return f"the API server refuses {title} on trial: {refused.denial.message}"
 
 
 def _failing_since(
@@ -358,7 +345,7 @@ def _is_made_pod(result: Result) -> bool:
     return isinstance(result, Created) and not result.is_probe and result.manifest["kind"] == "Pod"
 
 
-def _speaks_of_ipc_lock(plan: Plan, refused: _Refusal, results: Sequence[Result]) -> bool:
+def _speaks_of_ipc_lock(plan: Plan, refused: RefusedWrite, results: Sequence[Result]) -> bool:
     """Whether the capability that we added may be the cause of the refusal: then the next try omits it.
 
     A policy says no more than Forbidden. Where that is said of the same Pod without IPC_LOCK, too, it was something
@@ -374,20 +361,20 @@ def _speaks_of_ipc_lock(plan: Plan, refused: _Refusal, results: Sequence[Result]
     )
 
 
-def _speaks_of_sidecar(plan: Plan, refused: _Refusal, results: Sequence[Result]) -> bool:
+def _speaks_of_sidecar(plan: Plan, refused: RefusedWrite, results: Sequence[Result]) -> bool:
     """Whether the gang's sidecar may be the cause of the refusal, likewise: its image, its requests, its rules."""
     return (
         Addition.SIDECAR in plan.adds
         and isinstance(refused, ChildRefused)
         and refused.manifest["kind"] == "Pod"
         and refused.denial.failure in {DenialKind.FORBIDDEN, DenialKind.INVALID}
-        and _symptom(refused) in {Symptom.POD_DENIED, Symptom.OBJECT_INVALID}
+        and symptom_of(refused) in {Symptom.POD_DENIED, Symptom.OBJECT_INVALID}
         and "exceeded quota" not in refused.denial.message
         and not any(_is_made_pod(result) for result in results)
     )
 
 
-def _speaks_of_cpus(refused: _Refusal) -> bool:
+def _speaks_of_cpus(refused: RefusedWrite) -> bool:
     """Whether the CPUs that we added may be the cause of the refusal: then the next try omits them. A LimitRange and a
     quota both name the resource, after the name of the Pod."""
     if isinstance(refused, Quotas):
@@ -398,8 +385,8 @@ def _speaks_of_cpus(refused: _Refusal) -> bool:
     return refused.denial.failure is DenialKind.FORBIDDEN and "cpu" in why
 
 
-def _rejected(answers: Answers, plan: Plan, refused: _Refusal, now: datetime) -> Answers:
-    reason, message = _why(plan, refused)
+def _rejected(answers: Answers, plan: Plan, refused: RefusedWrite, now: datetime) -> Answers:
+    reason, message = pending_reason(symptom_of(refused)), refusal_message(plan, refused)
     manifest = refused.manifest if isinstance(refused, ChildRefused | Exists) else None
     of = Refusing.PROBE if isinstance(refused, ChildRefused | Exists) and refused.is_probe else Refusing.CHILD
     tries = answers.rejections + 1
@@ -416,139 +403,3 @@ def _rejected(answers: Answers, plan: Plan, refused: _Refusal, now: datetime) ->
         cpus_refused = answers.cpus_refused and not _speaks_of_cpus(refused)
         return replace(answers, ipc_lock_refused=False, cpus_refused=cpus_refused)
     return answers
-
-
-def _why(plan: Plan, refused: _Refusal) -> tuple[PendingReason, str]:
-    symptom = _symptom(refused)
-    return pending_reason(symptom), _words(plan, refused, symptom)
-
-
-def _symptom(refused: _Refusal) -> Symptom:
-    match refused:
-        case Quotas():
-            return Symptom.QUOTA_USED_UP
-        case ServiceAccount():
-            return Symptom.ACCOUNT_NOT_USABLE
-        case Exists():
-            return Symptom.NAME_TAKEN
-        case ChildRefused(denial=Denial(failure=DenialKind.NO_RIGHT)):
-            return Symptom.NO_RIGHT
-        case ChildRefused(denial=Denial(failure=DenialKind.CHANGED)):
-            return Symptom.CHANGED_ON_THE_WAY
-        case ChildRefused(denial=Denial(failure=DenialKind.NO_ACCOUNT)):
-            return Symptom.ACCOUNT_NOT_THERE
-        case ChildRefused(denial=denial) if denial.may_last:
-            return Symptom.NOT_ANSWERED
-        case ChildRefused(denial=Denial(failure=DenialKind.FORBIDDEN) as denial):
-            return of_denial(denial.message)
-        case ChildRefused():
-            return Symptom.OBJECT_INVALID
-
-
-_DENIED: Mapping[Symptom, str] = {
-    Symptom.NAMESPACE_GOING: (
-        "namespace {namespace} is being deleted and takes nothing new; create the job in another namespace"
-    ),
-    Symptom.ACCOUNT_NOT_THERE: (
-        "the API server refuses {title}: {message}; create that ServiceAccount in namespace {namespace}, or have an "
-        "administrator see why Kubernetes does not"
-    ),
-    Symptom.NOT_ANSWERED: (
-        "the API server cannot make {title}: {message}; have an administrator see to the webhook, or to whatever else "
-        "it names; the job holds nothing, and is tried again from time to time"
-    ),
-}
-"""What to tell of a denial that is the template's fault in nothing."""
-
-
-def _words(plan: Plan, refused: _Refusal, symptom: Symptom) -> str:
-    """The message about a refusal: what was refused, why, and what to do."""
-    namespace = plan.job.namespace
-    if isinstance(refused, Quotas):
-        return words(shortfalls(refused.demand, refused.found), namespace)
-    if isinstance(refused, ServiceAccount):
-        return unusable_words(refused.name, namespace)
-    metadata = refused.manifest["metadata"]
-    title = f"{refused.manifest['kind']} {metadata['namespace']}/{metadata['name']}"
-    if isinstance(refused, Exists):
-        if any(owner.is_job(plan.uid) for owner in refused.owners):
-            return f"{title} is this job's own, but its labels were changed; delete it"
-        return taken_words(title, owner_of(refused.owners))
-    if symptom is Symptom.NO_RIGHT:
-        return not_served_words(refused.manifest)
-    if symptom is Symptom.SYSTEM_NAMESPACE:
-        return SYSTEM_NAMESPACE
-    if refused.denial.failure is DenialKind.CHANGED:
-        return (
-            f"the API server makes {title} otherwise than it was sent: {refused.denial.message}; a mutating policy or "
-            "webhook of the site changes Pods on their way, and an administrator is to leave out of it what bears the "
-            f"label {JOB_LABEL}"
-        )
-    if words_of := _DENIED.get(symptom):
-        return words_of.format(title=title, message=refused.denial.message, namespace=namespace)
-    said = f"the API server refuses {title}: {refused.denial.message}"
-    if symptom is Symptom.CHANGED_ON_THE_WAY:
-        return (
-            f"{said}; that is closeknit's own policy: either a mutating policy or webhook of the site changes Pods on "
-            f"their way, and an administrator is to leave out of it what bears the label {JOB_LABEL}; or namespace "
-            f"{namespace} has lost the label {UNRESTRICTED_TEMPLATES_LABEL}=true since the job was created"
-        )
-    if refused.manifest["kind"] != "Pod":
-        return said  # nothing else that is made comes of the template
-    # Of the API server's own admission plugin, in 1.20 to 1.36; the class is the job's, and can always be changed.
-    name = refused.manifest["spec"].get("priorityClassName")
-    if name and "no PriorityClass with name" in refused.denial.message:
-        return unknown_class_words(name)
-    return f"{said}; change spec.template, or have an administrator allow it"
-
-
-def unknown_class_words(name: str, there: Collection[str] = ()) -> str:
-    """The message about a missing PriorityClass; `there` are the existing ones, if known."""
-    known = listed(sorted(there), "and") if there else "none of that name"
-    other = "one of these" if there else "another one"
-    return (
-        f"needs PriorityClass {name}; this cluster has {known}: name {other} in spec.priorityClassName, or have an "
-        "administrator create it"
-    )
-
-
-SYSTEM_NAMESPACE = (
-    "closeknit makes no Pods in the namespaces of Kubernetes (kube-...) and in its own, where they could reach what "
-    "runs the cluster; create the job in another namespace"
-)
-
-
-def not_served_words(manifest: Manifest) -> str:
-    """The message about a namespace in which the operator may not make this."""
-    namespace = manifest["metadata"]["namespace"]
-    return (
-        f"the operator has no right to create a {manifest['kind']} in namespace {namespace}; have an administrator add "
-        f"{namespace} to rbac.namespaces of closeknit's chart, or create the job in a namespace that is listed there"
-    )
-
-
-def unusable_words(account: str, namespace: str) -> str:
-    """The message about a service account that the operator may not use."""
-    return (
-        f"spec.template.spec.serviceAccountName is {account}, which the operator has no right to use in namespace "
-        f"{namespace}; have an administrator give ServiceAccount closeknit-operator the verb use on it, or leave the "
-        "name out"
-    )
-
-
-def undeleted_words(undeleted: Undeleted, namespace: str) -> str:
-    """The message about Pods that stay though the job gives up its GPUs."""
-    first, *others = undeleted.names
-    more = f" and {len(others)} more could" if others else " could"
-    found = f"Pod {first}{more} not be deleted, and may run on and keep GPUs: "
-    if undeleted.denial.failure is DenialKind.NO_RIGHT:
-        return (
-            f"{found}the operator has no right to delete Pods in namespace {namespace}; have an administrator add "
-            f"{namespace} to rbac.namespaces of closeknit's chart again, or delete them yourself"
-        )
-    return f"{found}{undeleted.denial.message}; have an administrator see to what forbids that, or delete them yourself"
-
-
-def taken_words(title: str, owner: str) -> str:
-    """The message about a name with another owner."""
-    return f"{title} exists and belongs to {owner}; delete it, or delete this job and give it another name"

@@ -14,7 +14,7 @@ from closeknit.lifecycle.attempt.own_pods import taken
 from closeknit.lifecycle.book_gang import assumed, too_large, too_many
 from closeknit.lifecycle.status.preference import patient_until
 from closeknit.lifecycle.verdict import Book, Refusal, Wait, WaitCause
-from closeknit.lifecycle.writes.answers import taken_words
+from closeknit.lifecycle.writes.denial_words import taken_words
 from closeknit.placement.candidates.node_filter import meets
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
