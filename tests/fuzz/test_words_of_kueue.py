@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from closeknit.cluster.cluster import PROVISIONING_SERVED, WORKLOADS_SERVED, build
+from closeknit.cluster.cluster import build
 from closeknit.cluster.kueue.flavors import ServedKind
+from closeknit.cluster.kueue_objects import WORKLOADS_SERVED
+from closeknit.cluster.requested_capacity import PROVISIONING_SERVED
 from closeknit.cluster.store.watched_kinds import BY_STREAM, Stream, from_document
 from closeknit.lifecycle.capacity.capacity_news import CapacityPolicy, capacity_news
 from closeknit.lifecycle.kueue.workload_news import workload_news
@@ -67,8 +69,8 @@ def test_the_good_ones_admit_the_job() -> None:
     everything = [value for found in GOOD.values() for each in found if (value := from_document(each)) is not None]
     cluster = build([*everything, *SERVED]).at(NOW)
     (job,) = [job for job in cluster.jobs.values() if job.metadata.name == "queued"]
-    workload = cluster.workload_of(job)
+    workload = cluster.kueue.workload_of(job)
     assert workload is not None
     assert workload.is_admitted
     assert job.spec.template.spec["nodeSelector"] == {"pool": "h200"}
-    assert json.loads(json.dumps(cluster.as_submitted(job).spec.template.spec)).get("nodeSelector") is None
+    assert json.loads(json.dumps(cluster.kueue.as_submitted(job).spec.template.spec)).get("nodeSelector") is None

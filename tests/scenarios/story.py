@@ -17,10 +17,12 @@ from closeknit.api.names import PLACEHOLDER_PRIORITY, PLACEHOLDER_PRIORITY_CLASS
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.capacity.placeholder import CapacityRefusal, FirstAsk
 from closeknit.cluster.capacity.provisioning import PROVISIONING_REQUEST
-from closeknit.cluster.cluster import PROVISIONING_SERVED, WORKLOADS_SERVED, Cluster, build
+from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.kueue.flavors import ServedKind
+from closeknit.cluster.kueue_objects import WORKLOADS_SERVED
 from closeknit.cluster.objects.quota import Quota
 from closeknit.cluster.objects.silence import Quiet, Silence
+from closeknit.cluster.requested_capacity import PROVISIONING_SERVED
 from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.writes.resources import (

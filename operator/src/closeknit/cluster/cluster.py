@@ -8,93 +8,55 @@ from typing import Any, NamedTuple, Self
 from immutables import Map
 
 from closeknit.api.clustertopology import Fabric
-from closeknit.api.names import GPU_DRA_DRIVER, GPU_RESOURCE, HOST_LEVEL, IMEX_CHANNELS, JobKey
-from closeknit.api.nodetopology_status import RunEnd, TrafficPath
+from closeknit.api.names import GPU_RESOURCE, HOST_LEVEL, IMEX_CHANNELS, JobKey
+from closeknit.api.nodetopology_status import RunEnd
 from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.booking.booking import AwaitedAttempt, Booking
 from closeknit.cluster.booking.job import InvalidJob, is_whole
-from closeknit.cluster.capacity.placeholder import CapacityRefusal, FirstAsk, Placeholder
-from closeknit.cluster.capacity.provisioning import ProvisioningRequest
 from closeknit.cluster.forest.forest import Forest
 from closeknit.cluster.immutable.heartbeats import STALE_AFTER
-from closeknit.cluster.immutable.table import EMPTY, ObjectKey, Table
+from closeknit.cluster.immutable.table import EMPTY, ObjectKey
 from closeknit.cluster.job_volumes import NO_VOLUMES, Awaited, Volumes, awaited, volumes_of
-from closeknit.cluster.kueue.admission import Admission, admission
-from closeknit.cluster.kueue.workload import Workload, own
+from closeknit.cluster.kueue_objects import KueueObjects
 from closeknit.cluster.network.levels import Levels
-from closeknit.cluster.node.holders import BookedShare
 from closeknit.cluster.node.lent_spares import borrowers, owners
 from closeknit.cluster.node.node import NodeView
-from closeknit.cluster.node.slice_pools import uuid_of
 from closeknit.cluster.node.users import GpuUser
 from closeknit.cluster.node.view import node_view
-from closeknit.cluster.objects.agent_report import AgentReport, ReportedAllocation
-from closeknit.cluster.objects.dra import DeviceTaintRule, ResourceClaim
+from closeknit.cluster.objects.agent_report import AgentReport
+from closeknit.cluster.objects.dra import ResourceClaim
 from closeknit.cluster.objects.node_objects import DeviceClass, PriorityClass
 from closeknit.cluster.objects.pod_requests import Amounts
 from closeknit.cluster.objects.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from closeknit.cluster.pods.pod import UUIDS, Pod
+from closeknit.cluster.pods.pod import Pod
+from closeknit.cluster.reported_devices import ReportedDevices
+from closeknit.cluster.requested_capacity import RequestedCapacity
 from closeknit.cluster.store.next_version import after
 from closeknit.cluster.store.object_store import ObjectTables
 from closeknit.cluster.store.table_definitions import (
-    ALLOCATIONS,
     AWAITING,
     BLAMED_ON,
     BOOKED_ON,
     BOOKINGS,
-    CAPACITY_NOTES,
     CLAIMS,
     CLAIMS_OF,
     DEVICE_CLASSES,
-    DEVICE_TAINT_RULES,
     INVALID_JOBS,
     JOBS,
-    NIC_SLICES_OF_POOL,
-    PLACEHOLDERS,
-    PLACEHOLDERS_OF,
-    PLACEHOLDERS_ON,
     PODS,
     PODS_OF,
     PRIORITIES,
-    PROVISIONING,
-    PROVISIONING_OF,
     REPORTS,
-    RESOURCE_FLAVORS,
     RUN_ENDS,
-    SERVED,
-    SLICES,
-    SLICES_OF_POOL,
-    SLICES_ON,
     STORAGE_CLASSES,
-    SUBMITTED,
     TOPOLOGIES,
     VOLUME_CLAIMS,
     VOLUMES,
-    WORKLOAD_PRIORITIES,
-    WORKLOADS,
-    WORKLOADS_OF,
 )
 from closeknit.cluster.store.watched_kinds import ClusterObject, ObjectChange, change
 
-WORKLOADS_SERVED, PROVISIONING_SERVED = "workloads", "provisioningrequests"
-"""Names of the ServedKinds that say so."""
-_OF_OTHERS: tuple[Table[Any, Any], ...] = (
-    *(WORKLOADS, RESOURCE_FLAVORS, WORKLOAD_PRIORITIES, SERVED),
-    *(PROVISIONING, PLACEHOLDERS, CAPACITY_NOTES),
-)
-AskedCapacity = ProvisioningRequest | tuple[Placeholder, ...] | CapacityRefusal
-"""What is asked of an autoscaler for a job; or why nothing is."""
 _Pairs = list[tuple[NodeView | None, NodeView | None]]
-
-
-class UnhealthyDevice(NamedTuple):
-    """A GPU as a device of DRA that its node's agent calls unhealthy."""
-
-    pool: str
-    device: str
-    why: str
-    """The reasons that the agent gives, comma-separated; empty without any."""
 
 
 class NodeRecord(NamedTuple):
@@ -155,11 +117,17 @@ class Cluster:
     storage_classes: Mapping[str, StorageClass] = EMPTY
     now: datetime | None = field(default=None, compare=False)
     """The moment for staleness; None: no agent is stale."""
+    devices: ReportedDevices = field(init=False, compare=False, repr=False)
+    kueue: KueueObjects = field(init=False, compare=False, repr=False)
+    capacity: RequestedCapacity = field(init=False, compare=False, repr=False)
     _tables: ObjectTables = field(default_factory=ObjectTables, compare=False, repr=False)
     _grown: _Grown | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Grows the forest of a Cluster made of `nodes`, or with replaced nodes."""
+        object.__setattr__(self, "devices", ReportedDevices(self._tables))
+        object.__setattr__(self, "kueue", KueueObjects(self._tables))
+        object.__setattr__(self, "capacity", RequestedCapacity(self._tables))
         grown = self._grown
         if grown is None or grown.nodes is not self.nodes or grown.levels != self.levels:
             grown = _Grown(self.levels, self.nodes, Forest.of(self.levels, self.nodes.values()))
@@ -249,9 +217,10 @@ class Cluster:
             and self.priorities is other.priorities
             and self.default_priority == other.default_priority
             and self.meek == other.meek
-            and self.tells_gpus_like(other)
+            and self.devices.is_same(other.devices)
             and self.has_volumes_like(other)
-            and self.has_workloads_like(other)
+            and self.kueue.is_same(other.kueue)
+            and self.capacity.is_same(other.capacity)
         )
 
     def joins_like(self, other: "Cluster") -> bool:
@@ -320,54 +289,6 @@ class Cluster:
         none changes."""
         return self._tables.under(CLAIMS_OF, job)
 
-    def claimed_uuids(self, claim: ResourceClaim) -> tuple[str | None, ...]:
-        """UUID of each GPU that the claim holds, in the order of its allocation; None where no slice names it."""
-        return tuple(uuid_of(device, self._tables.under(SLICES_OF_POOL, pool)) for pool, device in claim.devices)
-
-    def called_ill(self, pod: Pod) -> frozenset[str]:
-        """UUIDs of the Pod's GPUs and MIG devices that its kubelet calls unhealthy."""
-        found: set[str | None] = set()
-        for device in pod.ill_devices:
-            driver, _, rest = device.partition("/")
-            pool, _, name = rest.rpartition("/")
-            if driver == GPU_DRA_DRIVER and pool:
-                found.add(uuid_of(name, self._tables.under(SLICES_OF_POOL, pool)))
-            elif device.startswith(UUIDS):
-                found.add(device)
-        return frozenset(uuid for uuid in found if uuid is not None)
-
-    def nodes_of_nics(self, claim: ResourceClaim) -> frozenset[str]:
-        """The nodes whose NICs it holds."""
-        under = self._tables.under
-        return frozenset(part.node for pool, _ in claim.nics for part in under(NIC_SLICES_OF_POOL, pool))
-
-    def reported_uuids(self, pod: Pod) -> tuple[str, ...] | None:
-        """UUIDs of the Pod's devices by the kubelet, ascending; None where neither its node's agent nor its status
-        names any."""
-        found = {device for entry in self._told_of(pod) for device in entry.devices}
-        return tuple(sorted(found)) or pod.devices or None
-
-    def paths_of(self, pod: Pod) -> frozenset[TrafficPath]:
-        """Paths of the Pod's data, as its node's agent reports; see `Allocation.paths`."""
-        return frozenset(path for entry in self._told_of(pod) for path in entry.paths)
-
-    def tells_like(self, other: "Cluster", node: str) -> bool:
-        """Whether a node's agent certainly reports the same of its containers."""
-        return self._tables.all(ALLOCATIONS).get(node) is other._tables.all(ALLOCATIONS).get(node)
-
-    def _told_of(self, pod: Pod) -> Iterator[ReportedAllocation]:
-        return (
-            entry
-            for entry in self._tables.all(ALLOCATIONS).get(pod.node) or ()
-            if (entry.namespace, entry.pod) == pod.key and (not entry.pod_uid or entry.pod_uid == pod.uid)
-        )
-
-    def tells_gpus_like(self, other: "Cluster") -> bool:
-        """Whether `claimed_uuids`, `reported_uuids` and `paths_of` certainly return the same for the same claims and
-        Pods."""
-        mine, others = self._tables, other._tables
-        return mine.all(ALLOCATIONS) is others.all(ALLOCATIONS) and mine.all(SLICES) is others.all(SLICES)
-
     def has_volumes_like(self, other: "Cluster") -> bool:
         """Whether `volumes_of` certainly returns the same for the same jobs."""
         return (
@@ -395,92 +316,11 @@ class Cluster:
         """The first claim of a Pod with this spec that waits for its volume to be made; None without one."""
         return awaited(template, pod.namespace, pod.name, self._tables)
 
-    @property
-    def serves_kueue(self) -> bool:
-        """Whether the API server serves Kueue's Workloads, and lets them be read."""
-        return WORKLOADS_SERVED in self._tables.all(SERVED)
-
-    def has_workloads_like(self, other: "Cluster") -> bool:
-        """Whether `workload_of`, `admission_of`, `capacity_of` and `serves_kueue` certainly return the same for the
-        same jobs."""
-        mine, others = self._tables, other._tables
-        return all(mine.all(table) is others.all(table) for table in _OF_OTHERS)
-
-    def workload_of(self, job: TrainingJob) -> Workload | None:
-        """The job's own Workload; None without one. The same object as long as it is unchanged."""
-        return own(self._tables.under(WORKLOADS_OF, job.key), job.metadata.name, job.metadata.uid)
-
-    def admission_of(self, job: TrainingJob, workload: Workload) -> Admission:
-        """What its admitted Workload adds to a job's Pods."""
-        return admission(workload, job.spec, self._tables.all(RESOURCE_FLAVORS))
-
-    def as_submitted(self, job: TrainingJob) -> TrainingJob:
-        """The job as its author wrote it, without what Kueue adds."""
-        return self._tables.all(SUBMITTED).get(job.key, job)
-
-    @property
-    def jobs_with_workloads(self) -> Collection[JobKey]:
-        """Keys of the jobs that own Workloads, in no order."""
-        found: Mapping[JobKey, tuple[Workload, ...]] = self._tables.filed.get(WORKLOADS_OF, EMPTY)
-        return found.keys()
-
-    @property
-    def serves_provisioning_requests(self) -> bool:
-        """Whether the API server serves ProvisioningRequests, and lets them be read."""
-        return PROVISIONING_SERVED in self._tables.all(SERVED)
-
-    @property
-    def provisioning_requests(self) -> tuple[ProvisioningRequest, ...]:
-        """Those of TrainingJobs, by namespace and name."""
-        found = self._tables.all(PROVISIONING)
-        return tuple(found[key] for key in sorted(found))
-
-    @property
-    def placeholders(self) -> tuple[Placeholder, ...]:
-        """Placeholder Pods of all jobs, by namespace and name."""
-        found = self._tables.all(PLACEHOLDERS)
-        return tuple(found[key] for key in sorted(found))
-
-    def placeholders_on(self, node: str) -> tuple[Placeholder, ...]:
-        """Those that the scheduler has bound to a node, by namespace and name."""
-        return self._tables.under(PLACEHOLDERS_ON, node)
-
-    def booked_without_pods(self, node: str) -> tuple[BookedShare, ...]:
-        """The shares that jobs have booked on a node, and whose Pods are not bound there."""
-        return self._tables.without_pods(node)
-
-    @property
-    def capacity_notes(self) -> tuple[CapacityRefusal | FirstAsk, ...]:
-        """Why nothing is asked for jobs, or since when placeholder Pods are, by job."""
-        found = self._tables.all(CAPACITY_NOTES)
-        return tuple(found[key] for key in sorted(found))
-
-    def first_ask_of(self, job: TrainingJob) -> FirstAsk | None:
-        """Since when placeholder Pods are asked for the job; None where that is not known."""
-        found = self._tables.all(CAPACITY_NOTES).get(job.key)
-        return found if isinstance(found, FirstAsk) and found.is_of(job) else None
-
-    def capacity_of(self, job: TrainingJob) -> AskedCapacity | None:
-        """What is asked of an autoscaler for the job, or why nothing is; None where nothing was. Placeholder Pods are
-        of any job of this name. The same object as long as it is unchanged."""
-        uid = job.metadata.uid
-        refusal = self._tables.all(CAPACITY_NOTES).get(job.key)
-        if isinstance(refusal, CapacityRefusal) and refusal.is_of(job):
-            return refusal
-        there = self._tables.under(PROVISIONING_OF, job.key)
-        found = next((each for each in there if each.job_uid == uid and not each.is_going), None)
-        return found or self._tables.under(PLACEHOLDERS_OF, job.key) or None
-
     def with_nodes(self, views: Iterable[NodeView]) -> "Cluster":
         """The cluster as if these nodes were there, too: for what-if questions."""
         pairs: _Pairs = [(None, view) for view in views]
         nodes = Map(self.nodes).update({view.name: view for _, view in pairs if view is not None})
         return replace(self, nodes=nodes, _grown=_Grown(self.levels, nodes, self.forest.after(pairs)))
-
-    def queue_priority(self, name: str) -> int | None:
-        """The value of a WorkloadPriorityClass; None where it is not there."""
-        found = self._tables.all(WORKLOAD_PRIORITIES).get(name)
-        return None if found is None else found.value
 
     @property
     def topologies(self) -> Mapping[str, ClusterTopology]:
@@ -499,26 +339,6 @@ class Cluster:
         for name in {**tables.all(RUN_ENDS), **blamed}:
             if (report := reports.get(name)) is not None:
                 yield NodeRecord(report, blamed.get(name, ()))
-
-    def unhealthy_devices(self) -> Iterator[UnhealthyDevice]:
-        """GPUs that their node's agent calls unhealthy, as the devices of their driver's slices, in no order."""
-        tables = self._tables
-        for name, report in tables.all(REPORTS).items():
-            if not report.unhealthy or report.machine is None:
-                continue
-            ill = {
-                gpu.uuid: report.unhealthy[gpu.index] for gpu in report.machine.gpus if gpu.index in report.unhealthy
-            }
-            for part in tables.under(SLICES_ON, name):
-                for device in part.devices:
-                    if device.whole and device.uuid and device.uuid in ill:
-                        yield UnhealthyDevice(part.pool, device.name, ill[device.uuid])
-
-    @property
-    def own_taint_rules(self) -> tuple[DeviceTaintRule, ...]:
-        """DeviceTaintRules of ours, by name."""
-        found = (rule for rule in self._tables.all(DEVICE_TAINT_RULES).values() if rule.is_ours)
-        return tuple(sorted(found, key=lambda rule: rule.name))
 
     @property
     def forest(self) -> Forest:

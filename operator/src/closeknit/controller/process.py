@@ -242,7 +242,7 @@ class Process:
         hopeless: tuple[str, ...] = ()
         while True:
             cluster, policy = self.watched.cluster, self._capacity
-            is_possible = cluster.serves_provisioning_requests or policy.placeholder_image or cluster.placeholders
+            is_possible = cluster.capacity.is_served or policy.placeholder_image or cluster.capacity.placeholders
             if is_possible and not self.watched.has_new_machine:
                 try:
                     news = await self._worker.run(
@@ -254,7 +254,7 @@ class Process:
                 except Exception:  # no decision reads it
                     _log.exception("nodes were not asked for")
                     self.metrics.broken_decisions.inc()
-            await asyncio.sleep(ASKED_AGAIN_S if cluster.placeholders else ASKED_S)
+            await asyncio.sleep(ASKED_AGAIN_S if cluster.capacity.placeholders else ASKED_S)
 
     def _news(self, cluster: Cluster, now: datetime) -> tuple[TopologyNews, ...]:
         return topology_news(cluster, now, summary(cluster, self._free, now, version("closeknit")))

@@ -10,12 +10,14 @@ from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.job import InvalidJob, is_whole, without_templates
 from closeknit.cluster.capacity.placeholder import CapacityRefusal, FirstAsk
-from closeknit.cluster.cluster import PROVISIONING_SERVED, WORKLOADS_SERVED, Cluster
+from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.kueue.flavors import ServedKind
+from closeknit.cluster.kueue_objects import WORKLOADS_SERVED
 from closeknit.cluster.objects.agent_report import AgentReport
 from closeknit.cluster.objects.dra import ResourceClaim
 from closeknit.cluster.objects.silence import NODE_LEASES, POLL_S, SignsOfLife, renewal
 from closeknit.cluster.pods.pod import Pod
+from closeknit.cluster.requested_capacity import PROVISIONING_SERVED
 from closeknit.cluster.store.watched_kinds import BY_STREAM, KINDS, ClusterObject, Kind, ObjectChange, Stream
 from closeknit.controller.templates import Templates
 from closeknit.controller.worker import Worker

@@ -11,8 +11,9 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from closeknit.api.names import GPU_DRA_DRIVER, UNHEALTHY_TAINT
-from closeknit.cluster.cluster import Cluster, UnhealthyDevice
+from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.objects.dra import DeviceTaintRule
+from closeknit.cluster.reported_devices import UnhealthyDevice
 
 # Of resource.k8s.io, the newest first: Kubernetes 1.37 serves the first alone unless an admin wants more, and 1.36 the
 # second where an admin has turned it on.
@@ -47,8 +48,8 @@ def taint_news(cluster: Cluster, taints: DeviceTaints) -> TaintNews:
     """The rules to create and to delete; nothing where nothing is told."""
     if taints is DeviceTaints.NEVER:
         return TaintNews((), ())
-    wanted = {(rule := _rule(each, taints))["metadata"]["name"]: rule for each in cluster.unhealthy_devices()}
-    there = {rule.name: rule for rule in cluster.own_taint_rules}
+    wanted = {(rule := _rule(each, taints))["metadata"]["name"]: rule for each in cluster.devices.unhealthy()}
+    there = {rule.name: rule for rule in cluster.devices.own_taint_rules}
     missing = tuple(rule for name, rule in sorted(wanted.items()) if name not in there)
     return TaintNews(missing, tuple(rule for name, rule in there.items() if name not in wanted))
 

@@ -48,7 +48,7 @@ def decide(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> D
         before is not None
         and cluster.claims is before.claims
         and cluster.nodes is before.nodes
-        and cluster.tells_gpus_like(before)
+        and cluster.devices.is_same(before.devices)
         and cluster.has_volumes_like(before)
     )
     # What a gang lacks rests on what joins the nodes, too, and that hardly ever changes.

@@ -203,7 +203,7 @@ def test_a_followed_cluster_equals_one_built_from_what_is_left(
         assert cluster.pods_of(job) == built.pods_of(job)
         assert cluster.claims_of(job) == built.claims_of(job)
     for claim in cluster.claims.values():
-        assert cluster.claimed_uuids(claim) == built.claimed_uuids(claim)
+        assert cluster.devices.claimed(claim) == built.devices.claimed(claim)
 
 
 @settings(max_examples=100, deadline=None)

@@ -77,10 +77,10 @@ def test_what_a_pod_really_got() -> None:
         told(pod("shown"), ("nvidia.com/gpu", uuids("gpu-1", 3))),
         resource_claim("x", ("gpu-1", 7), ("gpu-1", 1), ("gpu-9", 0)),
     )
-    assert cluster.reported_uuids(cluster.pods["ml", "notebook"]) == ("GPU-gpu-1-2", "GPU-gpu-1-5")
-    assert cluster.reported_uuids(cluster.pods["ml", "quiet"]) is None
-    assert cluster.reported_uuids(cluster.pods["ml", "shown"]) == ("GPU-gpu-1-3",)
-    assert cluster.claimed_uuids(cluster.claims["ml", "x"]) == ("GPU-gpu-1-7", "GPU-gpu-1-1", None)
+    assert cluster.devices.reported(cluster.pods["ml", "notebook"]) == ("GPU-gpu-1-2", "GPU-gpu-1-5")
+    assert cluster.devices.reported(cluster.pods["ml", "quiet"]) is None
+    assert cluster.devices.reported(cluster.pods["ml", "shown"]) == ("GPU-gpu-1-3",)
+    assert cluster.devices.claimed(cluster.claims["ml", "x"]) == ("GPU-gpu-1-7", "GPU-gpu-1-1", None)
 
 
 def test_two_streams_of_pods_out_of_step_lose_nothing() -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from closeknit.api.names import PROVISIONING_CLASS_ANNOTATION
 from closeknit.cluster.capacity.provisioning import ProvisioningRequest
-from closeknit.cluster.cluster import PROVISIONING_SERVED, build
+from closeknit.cluster.cluster import build
 from closeknit.cluster.kueue.flavors import ServedKind
+from closeknit.cluster.requested_capacity import PROVISIONING_SERVED
 from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.lifecycle.capacity.capacity_news import MOST_REQUESTS, CapacityNews, CapacityPolicy, capacity_news
 from closeknit.lifecycle.capacity.gang_shape import NodeGroup, node_groups
@@ -53,7 +54,7 @@ def asked(story: Story, *conditions: tuple[str, str]) -> ProvisioningRequest:
     ]
     metadata = {**found.request["metadata"], "creationTimestamp": timestamp(story.now)}
     story.add({**found.request, "metadata": metadata, "status": {"conditions": told}})
-    (there,) = story.cluster.provisioning_requests
+    (there,) = story.cluster.capacity.requests
     return there
 
 

@@ -200,7 +200,7 @@ def decided(
         return not_taken(asked, words, cluster, clock)
     # A job that was copied out of a cluster tells of a life there: what is stored of it is among the objects.
     metadata = asked.metadata.model_copy(update={"deletion_timestamp": None})
-    if cluster.workload_of(asked) is None:  # as if Kueue had admitted it: the question is where it would go
+    if cluster.kueue.workload_of(asked) is None:  # as if Kueue had admitted it: the question is where it would go
         metadata = metadata.model_copy(update={"labels": {}})
     asked = asked.model_copy(update={"metadata": metadata, "status": TrainingJobStatus()})
     stored = cluster.jobs.get(asked.key)

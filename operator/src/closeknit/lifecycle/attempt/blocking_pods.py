@@ -56,7 +56,7 @@ def leftovers(
         *(
             Leftover("placeholder Pod", each.name if each.job == job.key else "of a job that waits", each.node)
             for node in wanted
-            for each in cluster.placeholders_on(node)
+            for each in cluster.capacity.placeholders_on(node)
         ),
     )
 
@@ -80,7 +80,7 @@ def _holds(cluster: Cluster, pod: Pod, uuids: set[str], nodes: set[str], unnamed
     if not pod.node:
         return pod.deletion_timestamp is None  # the scheduler binds nothing that is being deleted
     claim = own_claim(cluster, pod)
-    given = cluster.claimed_uuids(claim) if claim is not None and claim.devices else cluster.reported_uuids(pod)
+    given = cluster.devices.claimed(claim) if claim is not None and claim.devices else cluster.devices.reported(pod)
     if pod.node in unnamed or given is None or None in given or len(given) < pod.gpu_count:
         return pod.node in nodes
     return not uuids.isdisjoint(given)
@@ -101,7 +101,7 @@ def _claims(
             if is_left_over(claim, job.key):
                 yield claim
         elif (claim.attempt < gang.attempt or (claim.attempt == gang.attempt and claim.name not in ours)) and (
-            not nodes.isdisjoint(cluster.nodes_of_nics(claim))
-            or (claim.devices and not uuids.isdisjoint(cluster.claimed_uuids(claim)))
+            not nodes.isdisjoint(cluster.devices.nodes_of_nics(claim))
+            or (claim.devices and not uuids.isdisjoint(cluster.devices.claimed(claim)))
         ):
             yield claim

@@ -17,7 +17,7 @@ def shared_claims(job: TrainingJob, held: Booking, cluster: Cluster) -> tuple[Re
     if not claims:
         return ()
     booked = {uuid for share in held.shares for uuid in _named(cluster, share)}
-    return tuple(claim for claim in claims if not booked.isdisjoint(cluster.claimed_uuids(claim)))
+    return tuple(claim for claim in claims if not booked.isdisjoint(cluster.devices.claimed(claim)))
 
 
 def _named(cluster: Cluster, share: BookingShare) -> tuple[str, ...]:

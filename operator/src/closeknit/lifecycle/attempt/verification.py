@@ -71,7 +71,7 @@ def got(cluster: Cluster, share: BookingShare, pod: Pod) -> tuple[str, ...] | No
     """UUIDs of the GPUs that a Pod has on the share's node, by its claim's allocation, else by the kubelet's report.
     None where neither names all."""
     claim = own_claim(cluster, pod) if share.binding is Binding.DRA else None
-    told = cluster.claimed_uuids(claim) if claim is not None and claim.devices else cluster.reported_uuids(pod)
+    told = cluster.devices.claimed(claim) if claim is not None and claim.devices else cluster.devices.reported(pod)
     return None if told is None or None in told else tuple(sorted(filter(None, told)))
 
 

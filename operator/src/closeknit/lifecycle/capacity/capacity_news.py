@@ -106,7 +106,7 @@ def capacity_news(
     """What to ask for and to take back: ProvisioningRequests where they are served, and placeholder Pods for jobs of
     that class. Jobs that come first in the queue ask first, MOST_REQUESTS at a time; those that were found `hopeless`
     at the look before come last and in turn, so that no number of them holds up the others."""
-    notes = {each.job: each for each in cluster.capacity_notes}
+    notes = {each.job: each for each in cluster.capacity.notes}
     forgotten = tuple(key for key, note in notes.items() if not _holds(note, cluster, policy, now))
     for key in forgotten:
         del notes[key]
@@ -197,7 +197,7 @@ def _spent(job: TrainingJob, there: Sequence[Placeholder], now: datetime) -> Cap
 
 
 def _read_requests(cluster: Cluster, policy: CapacityPolicy, now: datetime, asked: _Asked) -> None:
-    for found in cluster.provisioning_requests if cluster.serves_provisioning_requests else ():
+    for found in cluster.capacity.requests if cluster.capacity.is_served else ():
         job = cluster.jobs.get(found.job)
         if job is None or found.is_going or job.metadata.uid != found.job_uid:
             continue
@@ -218,7 +218,7 @@ def _read_placeholders(
 ) -> None:
     """Those that stay, those that go, and those that are to be made again."""
     by_job: dict[tuple[JobKey, str], list[Placeholder]] = {}
-    for each in cluster.placeholders:
+    for each in cluster.capacity.placeholders:
         by_job.setdefault((each.job, each.job_uid), []).append(each)
     for (key, uid), there in by_job.items():
         asked.jobs.add(uid)
@@ -276,7 +276,7 @@ def _in_order(cluster: Cluster, policy: CapacityPolicy, now: datetime) -> Sequen
 def _is_possible(class_name: str, cluster: Cluster, policy: CapacityPolicy) -> bool:
     if class_name == PLACEHOLDER_PODS:
         return bool(policy.placeholder_image)
-    return class_name != NEVER and cluster.serves_provisioning_requests
+    return class_name != NEVER and cluster.capacity.is_served
 
 
 def _asks_from(job: TrainingJob, pending: Pending) -> datetime:

@@ -30,7 +30,7 @@ def placeholder_news(there: Sequence[Placeholder], first: PlaceholderName, clust
     """The news of those of one job, which are to be called as the `first` one is, but for their numbers."""
     ours = [each for each in there if each.parts.is_beside(first)]
     stay = [each for each in ours if not (each.is_going or _is_in_the_way(each, cluster))]
-    news = [each for each in stay if not (each.node and cluster.booked_without_pods(each.node))]
+    news = [each for each in stay if not (each.node and cluster.capacity.booked_without_pods(each.node))]
     surplus = sorted(news, key=lambda each: (bool(each.node), -each.parts.number))[: max(0, len(news) - first.of)]
     kept = {each.name for each in stay} - {each.name for each in surplus}
     gone = tuple(each for each in there if not (each.is_going or each.name in kept))
@@ -45,7 +45,7 @@ def placeholder_news(there: Sequence[Placeholder], first: PlaceholderName, clust
 
 def _is_in_the_way(each: Placeholder, cluster: Cluster) -> bool:
     """Whether Pods of a gang are due on its node: on GPUs of a node that others use in part, they would get others."""
-    return bool(each.node) and any(_is_due(share, cluster) for share in cluster.booked_without_pods(each.node))
+    return bool(each.node) and any(_is_due(share, cluster) for share in cluster.capacity.booked_without_pods(each.node))
 
 
 def _is_due(share: BookedShare, cluster: Cluster) -> bool:

@@ -64,7 +64,7 @@ def ill_devices(attempt: Attempt) -> tuple[IllDevice, ...]:
         if view is None or view.machine is None or share.server is not None or share.succeeded:
             continue
         given = None if pod is None else got(attempt.subject.cluster, share, pod)
-        called = frozenset() if pod is None else attempt.subject.cluster.called_ill(pod)
+        called = frozenset() if pod is None else attempt.subject.cluster.devices.called_ill(pod)
         found += _gpus(view, share, given if given is not None else uuids(view, share) or (), called)
         down = {f"{nic.name}:{nic.port}" for nic in view.machine.nics if nic.state is PortState.DOWN}
         found += [IllDevice(share, f"NIC {nic}", "", "its port is down", False) for nic in share.nics if nic in down]

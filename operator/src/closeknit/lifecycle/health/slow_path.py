@@ -41,7 +41,7 @@ def slow_path(attempt: Attempt) -> Degradation | None:
     spec, shares = attempt.subject.job.spec, attempt.booking.shares
     if not may_detour(spec, shares) or attempt.phases != {"Running"} or len(attempt.present) != len(shares):
         return None
-    moved = [attempt.subject.cluster.paths_of(pod) for pod in attempt.present]
+    moved = [attempt.subject.cluster.devices.paths_of(pod) for pod in attempt.present]
     if not any(TrafficPath.SOCKET in paths for paths in moved):
         return None
     # What functions move the counters of their NIC's own ports leave out, and those of the functions are in the Pods.

@@ -32,14 +32,14 @@ def workload_manifest(job: TrainingJob, cluster: Cluster) -> Manifest:
             "labels": {_JOB_UID_LABEL: metadata.uid},
             "ownerReferences": [owner],
         },
-        "spec": {"active": True, "podSets": pod_sets(cluster.as_submitted(job).spec), **queueing(job, cluster)},
+        "spec": {"active": True, "podSets": pod_sets(cluster.kueue.as_submitted(job).spec), **queueing(job, cluster)},
     }
 
 
 def queue_priority(job: TrainingJob, cluster: Cluster) -> int | None:
     """Its priority in Kueue's queue; None where its class is not there yet."""
     name = job.metadata.labels.get(QUEUE_PRIORITY_LABEL)
-    return cluster.queue_priority(name) if name else cluster.priority(job)
+    return cluster.kueue.priority(name) if name else cluster.priority(job)
 
 
 def queueing(job: TrainingJob, cluster: Cluster) -> dict[str, Any]:

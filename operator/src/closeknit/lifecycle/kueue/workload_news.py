@@ -46,13 +46,13 @@ class WorkloadNews(NamedTuple):
 
 def workload_news(cluster: Cluster, now: datetime) -> WorkloadNews:
     """The Workloads to make, to delete and to change, by job; nothing where Kueue is not served."""
-    if not cluster.serves_kueue:
+    if not cluster.kueue.is_served:
         return WorkloadNews()
     missing: list[Manifest] = []
     gone: list[Workload] = []
     changed: list[WorkloadPatch] = []
     for job in _queued(cluster):
-        there = cluster.workload_of(job)
+        there = cluster.kueue.workload_of(job)
         if there is None:
             if (made := _missing(job, cluster)) is not None:
                 missing.append(made)
@@ -66,7 +66,7 @@ def workload_news(cluster: Cluster, now: datetime) -> WorkloadNews:
 
 def _queued(cluster: Cluster) -> Iterator[TrainingJob]:
     """Jobs that Kueue is to know of, or knows of."""
-    owners = cluster.jobs_with_workloads
+    owners = cluster.kueue.jobs
     for key in sorted(cluster.jobs):
         job = cluster.jobs[key]
         is_queued = QUEUE_LABEL in job.metadata.labels or key in owners
@@ -93,7 +93,7 @@ def _must_go(job: TrainingJob, there: Workload, cluster: Cluster) -> bool:
         return False
     if not job.metadata.labels.get(QUEUE_LABEL) or job.spec.suspend or there.says("Finished"):
         return True
-    submitted = cluster.as_submitted(job)
+    submitted = cluster.kueue.as_submitted(job)
     return is_whole(submitted) and digest(pod_sets(submitted.spec)) != there.demand
 
 

@@ -27,7 +27,7 @@ _ANSWERS = {
 
 def capacity_words(job: TrainingJob, cluster: Cluster, now: datetime) -> str:
     """The clause about it; empty where nothing is asked for."""
-    match cluster.capacity_of(job):
+    match cluster.capacity.of(job):
         case None:
             return ""
         case CapacityRefusal() as refusal:
@@ -40,7 +40,7 @@ def capacity_words(job: TrainingJob, cluster: Cluster, now: datetime) -> str:
 
 
 def _of_placeholders(job: TrainingJob, there: Sequence[Placeholder], cluster: Cluster, now: datetime) -> str:
-    first = cluster.first_ask_of(job)
+    first = cluster.capacity.first_ask_of(job)
     since = min(each.created for each in there) if first is None else first.since
     until = timestamp(over_at(since, PLACEHOLDERS_STAY, now))
     bound = sum(bool(each.node) for each in there)

@@ -52,7 +52,7 @@ def waits(job: TrainingJob, workload: Workload | None, cluster: Cluster) -> str 
     if workload.says("Evicted") and workload.says("QuotaReserved"):
         return f"Kueue has evicted it from LocalQueue {queue} ({_said(workload, 'Evicted')}); its quota is given back"
     if workload.is_admitted:
-        added = cluster.admission_of(job, workload)
+        added = cluster.kueue.admission_of(job, workload)
         return added.contradiction or None
     if workload.says("QuotaReserved"):
         open_checks = "; ".join(
@@ -74,14 +74,14 @@ def waits(job: TrainingJob, workload: Workload | None, cluster: Cluster) -> str 
 
 
 def _not_queued(job: TrainingJob, queue: str, cluster: Cluster) -> str:
-    if not cluster.serves_kueue:
+    if not cluster.kueue.is_served:
         return (
             f"it has the label {QUEUE_LABEL}={queue}, and closeknit cannot read Kueue's Workloads "
             f"(kueue.x-k8s.io/{KUEUE_VERSION}): have an administrator install Kueue 0.15 or newer and set "
             "kueue.enabled of closeknit's chart, or remove the label"
         )
     wanted = job.metadata.labels.get(QUEUE_PRIORITY_LABEL)
-    if wanted and cluster.queue_priority(wanted) is None:
+    if wanted and cluster.kueue.priority(wanted) is None:
         return (
             f"it has the label {QUEUE_PRIORITY_LABEL}={short(wanted)}, and there is no such WorkloadPriorityClass; "
             "name another one, or have an administrator create it"

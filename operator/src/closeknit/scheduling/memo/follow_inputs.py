@@ -56,12 +56,12 @@ class FollowInputs:
             return True
         if before is None:
             return False
-        if cluster.tells_gpus_like(before):
+        if cluster.devices.is_same(before.devices):
             return True
         if self.is_unverified and _told(entry, cluster) != _told(entry, before):
             return False
         return not self.is_watched or all(
-            cluster.tells_like(before, share.node) for share in entry.verdict.booking.shares
+            cluster.devices.reports_like(before.devices, share.node) for share in entry.verdict.booking.shares
         )
 
 
@@ -107,5 +107,5 @@ def _told(entry: QueueEntry, cluster: Cluster) -> tuple[tuple[str | None, ...] |
     found: list[tuple[str | None, ...] | None] = []
     for pod in entry.pods:
         claim = claims.get(pod.key)
-        found.append(cluster.reported_uuids(pod) if claim is None else cluster.claimed_uuids(claim))
+        found.append(cluster.devices.reported(pod) if claim is None else cluster.devices.claimed(claim))
     return tuple(found)

@@ -61,7 +61,9 @@ class Standing:
         self._scene = scene
         has_last = memory.schedule is not None
         self._are_volumes_same = has_last and cluster.has_volumes_like(last.cluster)
-        self._are_workloads_same = has_last and cluster.has_workloads_like(last.cluster)
+        self._are_workloads_same = (
+            has_last and cluster.kueue.is_same(last.cluster.kueue) and cluster.capacity.is_same(last.cluster.capacity)
+        )
         self._are_pods_same = has_last and cluster.pods is last.cluster.pods
         # What is free for one job alone rests on its claims, too, and the size of its Pods on all of their nodes.
         self._are_views_same = cluster.nodes is last.cluster.nodes and cluster.claims is last.cluster.claims
@@ -163,11 +165,11 @@ class Standing:
     def _has_same_workload(self, known: QueueEntry) -> bool:
         """Whether Kueue and autoscalers say the same of an unchanged job. What Kueue says of a job without a Workload
         rests on what is served, and on its classes."""
-        if self._cluster.capacity_of(known.job) is not known.capacity:
+        if self._cluster.capacity.of(known.job) is not known.capacity:
             return False
         if QUEUE_LABEL not in known.job.metadata.labels and known.workload is None:
             return True
-        return known.workload is not None and self._cluster.workload_of(known.job) is known.workload
+        return known.workload is not None and self._cluster.kueue.workload_of(known.job) is known.workload
 
 
 def in_order(cluster: Cluster, last: Schedule, memory: Memory) -> JobQueue:
@@ -195,7 +197,8 @@ def _case(cluster: Cluster, memory: Memory, job: TrainingJob, place: QueuePlace)
     uid = job.metadata.uid or ""
     pods = cluster.pods_by_job.get(job.key, ())
     answers, volumes = memory.answers.get(uid, NOTHING), cluster.volumes_of(job)
-    return Case(job.key, uid, job, place, pods, answers, volumes, cluster.workload_of(job), cluster.capacity_of(job))
+    workload, capacity = cluster.kueue.workload_of(job), cluster.capacity.of(job)
+    return Case(job.key, uid, job, place, pods, answers, volumes, workload, capacity)
 
 
 def _place(case: Case) -> QueuePlace:

@@ -14,10 +14,11 @@ from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.api.reasons import PendingReason
 from closeknit.cluster.booking.booking import Booking
-from closeknit.cluster.cluster import AskedCapacity, Cluster
+from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.job_volumes import Volumes
 from closeknit.cluster.kueue.workload import Workload
 from closeknit.cluster.pods.pod import Pod
+from closeknit.cluster.requested_capacity import AskedCapacity
 from closeknit.lifecycle.restart.lemons import Lemon
 from closeknit.lifecycle.status.conditions import moment
 from closeknit.lifecycle.verdict import Refusal, Reservation, Verdict, Wait, WaitCause
