@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from closeknit.controller.writes.resources import PODS, RESOURCE_CLAIMS
-from closeknit.controller.writes.writes import IN_FLIGHT
+from closeknit.controller.writes.write_slots import IN_FLIGHT
 from closeknit.kube.api import Api
 from closeknit.kube.http.http_api import HttpApi
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from closeknit.agent.discovery.topology import discover
 from closeknit.api.names import API_VERSION, GROUP, VERSION
 from closeknit.api.nodetopology import Method
-from closeknit.controller.writes.writes import IN_FLIGHT
+from closeknit.controller.writes.write_slots import IN_FLIGHT
 from closeknit.kube.api import Api, JsonObject, Resource
 from harness.machines import device_class, node_object, readings, resource_slices
 

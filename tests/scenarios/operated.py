@@ -12,6 +12,7 @@ from closeknit.controller.metrics import Metrics
 from closeknit.controller.watched_cluster import WatchedCluster
 from closeknit.controller.worker import InlineWorker, Worker
 from closeknit.controller.writes.resources import PODS, RESOURCE_CLAIMS, TRAINING_JOBS
+from closeknit.controller.writes.write_slots import WriteSlots
 from closeknit.controller.writes.writes import Writes
 from closeknit.kube.api import JsonObject, Key, Resource
 from faults import virtual_time
@@ -82,7 +83,7 @@ class Operator:
             clock = asyncio.get_running_loop().time
             self.leadership = Elected(api, self.watched, election, lambda _: api.dead.set(), clock)
         self.fence = FencedApi(api, lambda: self.leadership.holds)
-        writes = Writes(self.fence, self.metrics.count_write, self._now, "test")
+        writes = Writes(WriteSlots(self.fence, self.metrics.count_write), self._now, "test")
         decides = worker or InlineWorker()
         self.loop = SchedulingLoop(
             self.watched, self.leadership, writes, self.metrics, self._now, decides, jitter=lambda: 0.5

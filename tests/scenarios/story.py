@@ -25,6 +25,7 @@ from closeknit.cluster.objects.silence import Quiet, Silence
 from closeknit.cluster.requested_capacity import PROVISIONING_SERVED
 from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.controller.metrics import Metrics
+from closeknit.controller.writes.capacity_writes import CapacityWrites
 from closeknit.controller.writes.resources import (
     BY_KIND,
     EVENTS,
@@ -34,6 +35,8 @@ from closeknit.controller.writes.resources import (
     WORKLOADS,
 )
 from closeknit.controller.writes.rights import OWN_ACCESS_REVIEWS
+from closeknit.controller.writes.workload_writes import write_workloads
+from closeknit.controller.writes.write_slots import WriteSlots
 from closeknit.controller.writes.writes import Writes
 from closeknit.kube.api import Api, JsonObject, ListPage, Resource
 from closeknit.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, error_from_status
@@ -128,7 +131,7 @@ class Story:
         self._hopeless: tuple[str, ...] = ()
         self._serial = 0
         self._api = StoryApi(self)
-        self._writes = Writes(cast(Api, self._api), _METRICS.count_write, lambda: self.now, "story")
+        self._slots = WriteSlots(cast(Api, self._api), _METRICS.count_write)
         for manifest in manifests:
             self.add(manifest)
 
@@ -177,7 +180,7 @@ class Story:
             news = workload_news(self.cluster, self.now)
             if not plans and news == WorkloadNews():
                 return
-            _LOOP.run_until_complete(self._writes.queue(news))
+            _LOOP.run_until_complete(write_workloads(self._slots, news))
             for plan in plans:
                 self.write(plan)
         raise AssertionError(f"still writing: {self.written[-6:]}")
@@ -185,7 +188,7 @@ class Story:
     def ask(self, policy: CapacityPolicy) -> CapacityNews:
         """What is asked of autoscalers now, and taken back, as the operator writes it."""
         news = capacity_news(self.cluster.at(self.now), self.tables, policy, self.now, self._hopeless)
-        refused = _LOOP.run_until_complete(self._writes.ask(news))
+        refused = _LOOP.run_until_complete(CapacityWrites(self._slots, lambda: self.now).ask(news))
         for job in news.forgotten:
             del self.capacity_notes[job]
         self.capacity_notes.update({each.job: each for each in (*news.notes, *refused)})
@@ -201,7 +204,7 @@ class Story:
     def write(self, plan: Plan) -> None:
         """One Plan, as the operator writes it; what it learns of that is the lifecycle's own."""
         told = len(self._api.events)
-        results = _LOOP.run_until_complete(self._writes.apply(plan))
+        results = _LOOP.run_until_complete(Writes(self._slots, lambda: self.now, "story").apply(plan))
         if plan.notice is not None and len(self._api.events) > told:
             self.notices.append(plan.notice)
         self.answers[plan.uid] = after(self.answers.get(plan.uid, NOTHING), plan, results, self.now)

@@ -25,6 +25,10 @@ from closeknit.controller.metrics import Metrics, utc_now
 from closeknit.controller.vitals import OperatorVitals
 from closeknit.controller.watched_cluster import WatchedCluster
 from closeknit.controller.worker import ThreadWorker
+from closeknit.controller.writes.capacity_writes import CapacityWrites
+from closeknit.controller.writes.cluster_writes import ClusterWrites
+from closeknit.controller.writes.workload_writes import write_workloads
+from closeknit.controller.writes.write_slots import WriteSlots
 from closeknit.controller.writes.writes import Writes
 from closeknit.kube.api import Api
 from closeknit.lifecycle.capacity.capacity_news import NOTHING_ASKED, CapacityPolicy, capacity_news
@@ -97,8 +101,10 @@ class Process:
         )
         self.metrics.watch(self.watched, self.leadership)
         self._fence = FencedApi(api, lambda: self.leadership.holds)
-        self._writes = Writes(self._fence, self.metrics.count_write, now, socket.gethostname())
-        self.loop = SchedulingLoop(self.watched, self.leadership, self._writes, self.metrics, now, self._worker)
+        self._slots = WriteSlots(self._fence, self.metrics.count_write)
+        self._writes = ClusterWrites(self._slots, now, socket.gethostname())
+        writes = Writes(self._slots, now, socket.gethostname())
+        self.loop = SchedulingLoop(self.watched, self.leadership, writes, self.metrics, now, self._worker)
         self.vitals = OperatorVitals(self.watched, self.leadership, self.loop)
         self._map = MapFeed(self._seen, lambda: self._free, self._worker.run, now, version("closeknit"))
         pages = MapPages(self._map, Viewers(access, self._namespaces)).handlers() if shows_map else {}
@@ -228,7 +234,7 @@ class Process:
             if (cluster := self.watched.cluster) is not seen:
                 try:
                     news = await self._worker.run(partial(workload_news, cluster, self._now()))
-                    is_done = await self._writes.queue(news.first(QUEUED_AT_ONCE))
+                    is_done = await write_workloads(self._slots, news.first(QUEUED_AT_ONCE))
                 except Exception:  # the other jobs go on
                     _log.exception("Workloads were not kept up")
                     self.metrics.broken_decisions.inc()
@@ -240,6 +246,7 @@ class Process:
         """Asks autoscalers for nodes, for jobs that wait for some."""
         await self.loop.begun.wait()
         hopeless: tuple[str, ...] = ()
+        writes = CapacityWrites(self._slots, self._now)
         while True:
             cluster, policy = self.watched.cluster, self._capacity
             is_possible = cluster.capacity.is_served or policy.placeholder_image or cluster.capacity.placeholders
@@ -248,7 +255,7 @@ class Process:
                     news = await self._worker.run(
                         partial(capacity_news, cluster, self.loop.tables, policy, self._now(), hopeless)
                     )
-                    refused = await self._writes.ask(news)
+                    refused = await writes.ask(news)
                     self.watched.note_asking((*news.notes, *refused), news.forgotten)
                     hopeless = news.hopeless
                 except Exception:  # no decision reads it

@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.writes.resources import BY_KIND, TRAINING_JOBS
 from closeknit.controller.writes.ssh_key_pair import with_key_pair
+from closeknit.controller.writes.write_slots import WriteSlots
 from closeknit.controller.writes.writes import Writes
 from closeknit.kube.api import JsonObject, Key, Resource
 from closeknit.lifecycle.writes.plan import Plan
@@ -49,7 +50,9 @@ def secret_of(plan: Plan) -> dict[str, Any]:
 
 
 def write(plan: Plan, store: Store) -> Sequence[Result]:
-    writes = Writes(NoReader(store, ()), Metrics().count_write, lambda: datetime(2026, 11, 22, tzinfo=UTC), "test")
+    writes = Writes(
+        WriteSlots(NoReader(store, ()), Metrics().count_write), lambda: datetime(2026, 11, 22, tzinfo=UTC), "test"
+    )
     return virtual_time.run(writes.apply(plan))
 
 

@@ -3,14 +3,14 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import pytest
 
 from closeknit.controller.metrics import Metrics
+from closeknit.controller.writes.cluster_writes import ClusterWrites
 from closeknit.controller.writes.resources import DEVICE_TAINT_RULES
-from closeknit.controller.writes.writes import Writes
+from closeknit.controller.writes.write_slots import WriteSlots
 from closeknit.kube.api import Resource
 from closeknit.kube.errors import ApiError, Forbidden, Invalid, Unavailable
 from closeknit.kube.object_identity import Head
@@ -22,6 +22,10 @@ from faults.store import Store
 from scenarios.story import Story, dra_node
 
 NEW, OLD = DEVICE_TAINT_RULES
+
+
+def writes_over(api: MemoryApi) -> ClusterWrites:
+    return ClusterWrites(WriteSlots(api, Metrics().count_write), lambda: datetime(2026, 11, 26, tzinfo=UTC), "test")
 
 
 def news(*gpus: int, rules: Sequence[dict[str, object]] = ()) -> TaintNews:
@@ -43,7 +47,7 @@ def test_rules_are_made_and_taken_back_in_a_version_that_is_served(
     served: Sequence[Resource], written: Sequence[Resource]
 ) -> None:
     store = Store([Kind(resource, "DeviceTaintRule") for resource in served])
-    writes = Writes(MemoryApi(store), Metrics().count_write, lambda: datetime(2026, 11, 26, tzinfo=UTC), "test")
+    writes = writes_over(MemoryApi(store))
     virtual_time.run(writes.taint(news(2, 3), most=10))
     made = {resource: store.objects(resource) for resource in served}
     assert {resource: len(found) for resource, found in made.items() if found} == dict.fromkeys(written, 2)
@@ -78,10 +82,9 @@ class Choosy(MemoryApi):
 @pytest.mark.parametrize(("error", "left"), [(Invalid, 1), (Forbidden, 1), (Unavailable, 2)])
 def test_a_refusal_of_one_rule_does_not_keep_the_others_back(error: type[ApiError], left: int) -> None:
     store = Store([Kind(NEW, "DeviceTaintRule")])
-    clock = partial(datetime, 2026, 11, 26, tzinfo=UTC)
-    virtual_time.run(Writes(Choosy(store, error), Metrics().count_write, clock, "test").taint(news(2, 3), most=10))
+    virtual_time.run(writes_over(Choosy(store, error)).taint(news(2, 3), most=10))
     assert len(store.objects(NEW)) == 2 - left
-    virtual_time.run(Writes(MemoryApi(store), Metrics().count_write, clock, "test").taint(news(2, 3), most=10))
+    virtual_time.run(writes_over(MemoryApi(store)).taint(news(2, 3), most=10))
     there = news(rules=store.objects(NEW))
-    virtual_time.run(Writes(Choosy(store, error), Metrics().count_write, clock, "test").taint(there, most=10))
+    virtual_time.run(writes_over(Choosy(store, error)).taint(there, most=10))
     assert len(store.objects(NEW)) == left

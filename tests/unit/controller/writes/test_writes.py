@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -16,8 +15,9 @@ from closeknit.controller.in_flight import versions
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.writes.resources import EVENTS, PODS, RESOURCE_CLAIMS, SERVICES, TRAINING_JOBS
 from closeknit.controller.writes.rights import OWN_ACCESS_REVIEWS
-from closeknit.controller.writes.writes import IN_FLIGHT, PODS_AHEAD, Writes
-from closeknit.kube.api import JsonObject, Key, Resource
+from closeknit.controller.writes.write_slots import IN_FLIGHT, WriteSlots
+from closeknit.controller.writes.writes import PODS_AHEAD, Writes
+from closeknit.kube.api import Api, JsonObject, Key, Resource
 from closeknit.kube.errors import ApiError, Forbidden, Invalid, Unavailable
 from closeknit.lifecycle.writes.answers import NOTHING, Answers, Refusing, after
 from closeknit.lifecycle.writes.plan import Delete, Plan, Stop
@@ -56,6 +56,10 @@ def booked(
     return store, booking
 
 
+def writes_over(api: Api) -> Writes:
+    return Writes(WriteSlots(api, Metrics().count_write), lambda: NOW, "test")
+
+
 def written(
     *faults: Fault,
     nodes: int = 4,
@@ -65,7 +69,7 @@ def written(
 ) -> tuple[Answers, Sequence[Result], Store]:
     """The booking of a gang of so many Pods, written over an API server with these faults."""
     store, booking = booked(nodes=nodes, node=node, **spec)
-    writes = Writes(api(store, faults), Metrics().count_write, lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
+    writes = writes_over(api(store, faults))
     results = virtual_time.run(writes.apply(booking))
     assert unfinished(results, booking.uid) is None
     return after(NOTHING, booking, results, NOW), results, store
@@ -175,7 +179,7 @@ def test_pods_that_may_not_be_deleted_are_remembered_with_the_reason(api: type[M
             return await super().create(resource, body, **options)  # type: ignore[no-any-return]
 
     refused = [Fault(Refuse(Forbidden("no", code=403, reason="Forbidden")), "delete", PODS)]
-    writes = Writes(Counted(store, refused), Metrics().count_write, lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
+    writes = writes_over(Counted(store, refused))
     answers = after(NOTHING, plan, virtual_time.run(writes.apply(plan)), NOW)
     assert answers.undeleted is not None
     assert answers.undeleted.names == ("train-a1-worker-00000", "train-a1-worker-00001")
@@ -188,7 +192,7 @@ def stop(pod: str, uid: str | None = None, *faults: Fault) -> tuple[Answers, Seq
     _, _, store = written()
     there = {each["metadata"]["name"]: each["metadata"]["uid"] for each in store.objects(PODS)}
     plan = Plan(JobKey("team-b", "train"), "uid", "1", 1, 1, actions=(Stop(pod, uid or there.get(pod, "gone")),))
-    writes = Writes(MemoryApi(store, faults), Metrics().count_write, lambda: NOW, "test")
+    writes = writes_over(MemoryApi(store, faults))
     results = virtual_time.run(writes.apply(plan))
     return after(NOTHING, plan, results, NOW), results, store
 
@@ -235,7 +239,7 @@ def preempt(*faults: Fault, condition: bool = True) -> tuple[list[str], list[Any
         Delete("Pod", second, uids[second], is_preempted=True),
     )
     plan = Plan(JobKey("team-b", "train"), "uid", "1", 1, 1, actions=actions)
-    writes = Writes(MemoryApi(store, faults), Metrics().count_write, lambda: NOW, "test")
+    writes = writes_over(MemoryApi(store, faults))
     assert unfinished(virtual_time.run(writes.apply(plan)), "uid") is None
     left = {each["metadata"]["name"]: each for each in store.objects(PODS)}
     said = left[first]["status"].get("conditions", [])[1:]
@@ -275,7 +279,7 @@ def test_a_pod_that_no_scheduler_has_spoken_of_ends_without_a_word() -> None:
 def test_a_service_that_is_deleted_is_no_longer_known_to_exist() -> None:
     """The attempt may begin again under its number, and its create may fail."""
     plan = Plan(JobKey("team-b", "train"), "uid", "1", 1, 2, actions=(Delete("Service", "train-a2"),))
-    writes = Writes(MemoryApi(Store()), Metrics().count_write, lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
+    writes = writes_over(MemoryApi(Store()))
     for known, then in ((2, 0), (3, 3)):
         results = virtual_time.run(writes.apply(plan))
         assert after(replace(NOTHING, service_of=known), plan, results, NOW).service_of == then
@@ -295,7 +299,7 @@ def test_a_service_that_is_going_is_no_service_of_the_attempt() -> None:
     store, booking = booked()
     (service,) = [each.manifest for each in booking.opening if each.manifest["kind"] == "Service"]
     store.create(SERVICES, deepcopy(service), namespace="team-b")
-    writes = Writes(Going(store), Metrics().count_write, lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
+    writes = writes_over(Going(store))
     results = virtual_time.run(writes.apply(booking))
     assert unfinished(results, booking.uid) is not None
     assert after(NOTHING, booking, results, NOW).service_of == 0
@@ -306,7 +310,7 @@ def test_a_gang_is_written_by_no_more_tasks_than_calls_may_be_under_way() -> Non
     gone = tuple(Delete("Pod", f"train-a1-worker-{number}", f"u-{number}") for number in range(100))
     plan = Plan(JobKey("team-b", "train"), "uid", "1", 1, 2, actions=gone)
     api = MemoryApi(Store(), [Fault(Delay(1.0), "delete", PODS)])
-    writes = Writes(api, Metrics().count_write, lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
+    writes = writes_over(api)
 
     async def story() -> Sequence[Result]:
         writing = asyncio.create_task(writes.apply(plan))

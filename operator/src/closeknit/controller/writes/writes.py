@@ -1,5 +1,4 @@
-"""Writes a Plan: reads quotas, sends probes, status by compare-and-swap, opening, actions, Event. And what is told of
-ClusterTopologies and Nodes. The only place of the operator that writes.
+"""Writes a Plan: reads quotas, sends probes, status by compare-and-swap, opening, actions, Event.
 
 It tells what happened, and learns nothing of it.
 """
@@ -7,46 +6,34 @@ It tells what happened, and learns nothing of it.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, TypeVar
 
 import msgspec
 
-from closeknit.api.names import API_VERSION, ATTEMPT_LABEL, CLUSTER_TOPOLOGY, SIZE_ANNOTATION, TRAINING_JOB, JobKey
-from closeknit.cluster.capacity.placeholder import CapacityRefusal
+from closeknit.api.names import API_VERSION, ATTEMPT_LABEL, SIZE_ANNOTATION, TRAINING_JOB, JobKey
 from closeknit.cluster.objects.meta import Owner
 from closeknit.cluster.objects.quota import quotas
-from closeknit.cluster.pods.pod import FINISHED_PHASES, STOPPED_AFTER_S
+from closeknit.cluster.pods.pod import STOPPED_AFTER_S
 from closeknit.controller.writes.denial import denial
 from closeknit.controller.writes.disruption import disruption_patch
+from closeknit.controller.writes.event_recorder import EventRecorder
 from closeknit.controller.writes.resources import (
     BY_KIND,
-    CLUSTER_TOPOLOGIES,
-    DEVICE_TAINT_RULES,
-    EVENTS,
-    NODE_TOPOLOGIES,
-    POD_TEMPLATES,
     PODS,
-    PROVISIONING_REQUESTS,
     RESOURCE_QUOTAS,
     SERVICE_ACCOUNTS,
     TRAINING_JOBS,
-    WORKLOADS,
 )
 from closeknit.controller.writes.rights import may
 from closeknit.controller.writes.ssh_key_pair import with_key_pair
-from closeknit.kube.api import Api, JsonObject, Resource
-from closeknit.kube.errors import AlreadyExists, ApiError, Invalid, NotFound, Transient
+from closeknit.controller.writes.write_slots import IN_FLIGHT, WriteSlots
+from closeknit.kube.api import JsonObject
+from closeknit.kube.errors import AlreadyExists, ApiError, Invalid, NotFound
 from closeknit.launch.gang import Manifest
 from closeknit.launch.manifests.owner import owned
-from closeknit.lifecycle.capacity.capacity_manifests import CapacityAsk
-from closeknit.lifecycle.capacity.capacity_news import CapacityNews, PlaceholderAsk, refusal_of
-from closeknit.lifecycle.device_taints import TaintNews
-from closeknit.lifecycle.kueue.workload_news import WorkloadNews
-from closeknit.lifecycle.topology_status import LemonNews, TopologyNews
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.writes.plan import Action, Create, Delete, Notice, Plan, Resize, Stop
 from closeknit.lifecycle.writes.quota_demand import QuotaDemand
@@ -69,9 +56,7 @@ from closeknit.lifecycle.writes.results import (
     judged,
 )
 
-CONTROLLER = "closeknit.dev/operator"
-IN_FLIGHT = 16  # more writes at once make the API server cut our own watches (docs: operator reference, caches)
-# What only tells jobs why they wait takes so many of these: hundreds that are submitted at once are told in a second or
+# What only tells jobs why they wait takes so many slots: hundreds that are submitted at once are told in a second or
 # two, and meanwhile whatever gangs need goes on by the others.
 WORDS_IN_FLIGHT = 4
 # So many Pods of a gang of more are ahead of the claims that they own; in smaller ones claims follow at once. A garbage
@@ -83,7 +68,6 @@ PODS_AHEAD = 96
 _ATTEMPT = ATTEMPT_LABEL.replace("/", "~1")  # as a part of a JSON pointer
 _SIZE = SIZE_ANNOTATION.replace("/", "~1")  # likewise
 
-T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -111,19 +95,13 @@ class _Told:
         return judgement
 
 
-Count = Callable[[str, Resource, str], None]
-"""Takes note of each write: its verb, its resource, and `ok` or the kind of the refusal."""
-
-
 class Writes:
     """Applies Plans, at most IN_FLIGHT calls at a time over all of them."""
 
-    def __init__(self, api: Api, count: Count, now: Callable[[], datetime], instance: str) -> None:
-        self._api = api
-        self._count = count
+    def __init__(self, slots: WriteSlots, now: Callable[[], datetime], instance: str) -> None:
+        self._slots, self._api = slots, slots.api
+        self._events = EventRecorder(slots, now, instance)
         self._now = now
-        self._instance = instance
-        self._slots = asyncio.Semaphore(IN_FLIGHT)
         self._words = asyncio.Semaphore(WORDS_IN_FLIGHT)
 
     async def apply(self, plan: Plan) -> Sequence[Result]:
@@ -139,7 +117,7 @@ class Writes:
         if plan.account and told.add(await self._account(plan)) is not Judgement.DONE:
             return told.results
         for manifest in plan.probes:
-            async with self._slots:
+            async with self._slots.free:
                 probed, _ = await self._tried(plan, manifest, is_probe=True)
             if is_for_want_of_room_to_come(probed, plan.demand):
                 continue
@@ -163,204 +141,17 @@ class Writes:
 
     async def version(self, job: JobKey) -> str:
         """The resourceVersion that the job has now; empty where it is gone. Raises ApiError."""
-        async with self._slots:
+        async with self._slots.free:
             try:
                 found = await self._api.get(TRAINING_JOBS, job.name, namespace=job.namespace)
             except NotFound:
                 return ""
         return _version(found)
 
-    async def tell_topology(self, news: TopologyNews) -> None:
-        """Stores the status of a ClusterTopology. What is refused is found again, and sent again, the next time."""
-        metadata = news.topology.metadata
-        body = {
-            "apiVersion": API_VERSION,
-            "kind": CLUSTER_TOPOLOGY,
-            "metadata": {"name": metadata.name, "uid": metadata.uid, "resourceVersion": metadata.resource_version},
-            "status": news.status.wire(),
-        }
-        put = self._api.put_status(CLUSTER_TOPOLOGIES, metadata.name, body)
-        try:
-            await self._sent("update", CLUSTER_TOPOLOGIES, put)
-        except ApiError as error:
-            _log.info("a status was not stored", extra={"topology": metadata.name, "error": error})
-
-    async def tell_lemon(self, news: LemonNews) -> None:
-        """Stores the runs that ended by a node with its NodeTopology, whose other fields are its agent's. What is
-        refused is found again, and sent again, the next time."""
-        ends = [each.wire() for each in news.run_ends or ()]
-        lemon = {} if news.lemon is None else news.lemon.wire()
-        patch: list[dict[str, Any]] = []
-        for path, value in (("/status/runEnds", ends), ("/status/lemon", lemon)):
-            patch.append({"op": "add", "path": path, "value": value})  # which replaces what is there
-            patch += [] if value else [{"op": "remove", "path": path}]
-        call = self._api.json_patch(NODE_TOPOLOGIES, news.node, patch, subresource="status")
-        try:
-            await self._sent("patch", NODE_TOPOLOGIES, call)
-        except ApiError as error:
-            _log.info("a lemon was not stored", extra={"node": news.node, "error": error})
-            return
-        if news.notice is not None:
-            await self.tell_node(news.node, news.notice)
-
-    async def taint(self, news: TaintNews, most: int) -> None:
-        """Creates and deletes so many DeviceTaintRules. One that is there is as good. One that is refused keeps no
-        other back; where a cluster serves none, or nobody answers, the rest is left for the next time."""
-        for rule in news.missing[:most]:
-            try:
-                await self._made_rule(rule)
-            except AlreadyExists:
-                continue
-            except ApiError as error:
-                _log.info("a device is not tainted", extra={"rule": rule["metadata"]["name"], "error": error})
-                if isinstance(error, NotFound | Transient):
-                    break
-        for gone in news.gone[:most]:
-            try:
-                for rules in DEVICE_TAINT_RULES:  # of a version that is not served all is gone already
-                    await self._sent("delete", rules, self._api.delete(rules, gone.name, uid=gone.uid))
-            except ApiError as error:
-                _log.info("a taint was not taken back", extra={"rule": gone.name, "error": error})
-                if isinstance(error, Transient):
-                    break
-
-    async def _made_rule(self, rule: Manifest) -> None:
-        """Creates a DeviceTaintRule in the newest version that is served. Raises ApiError."""
-        *newer, oldest = DEVICE_TAINT_RULES
-        for rules in newer:
-            try:
-                await self._sent("create", rules, self._api.make(rules, {"apiVersion": rules.api_version, **rule}))
-            except NotFound:
-                continue
-            return
-        await self._sent("create", oldest, self._api.make(oldest, {"apiVersion": oldest.api_version, **rule}))
-
-    async def queue(self, news: WorkloadNews) -> bool:
-        """Makes, deletes and changes Workloads. Whether all of that was done: what was refused is found again."""
-        calls: list[tuple[str, str, Coroutine[Any, Any, object]]] = []
-        for made in news.missing:
-            namespace = made["metadata"]["namespace"]
-            calls.append(("create", namespace, self._api.make(WORKLOADS, made, namespace=namespace)))
-        for gone in news.gone:
-            call = self._api.delete(WORKLOADS, gone.name, uid=gone.uid, namespace=gone.namespace)
-            calls.append(("delete", gone.namespace, call))
-        for there, operations, of_status in news.changed:
-            part = "status" if of_status else None
-            patch = self._api.json_patch(WORKLOADS, there.name, operations, namespace=there.namespace, subresource=part)
-            calls.append(("patch", there.namespace, patch))
-        is_done = await asyncio.gather(*(self._queued(*call) for call in calls))
-        return all(is_done)
-
-    async def ask(self, news: CapacityNews) -> tuple[CapacityRefusal, ...]:
-        """Asks for nodes, and takes back what was asked for. What was refused for good; what else was not done is found
-        again."""
-        refused = [await self._asked(each) for each in news.missing]
-        for gone in news.gone:
-            call = self._api.delete(PROVISIONING_REQUESTS, gone.name, uid=gone.uid, namespace=gone.namespace)
-            await self._queued("delete", gone.namespace, call, PROVISIONING_REQUESTS)
-        for pod in news.placeholders_gone:
-            call = self._api.delete(PODS, pod.name, uid=pod.uid, namespace=pod.namespace)
-            await self._queued("delete", pod.namespace, call, PODS)
-        refused += [await self._stood_for(each) for each in news.placeholders]
-        return tuple(each for each in refused if each is not None)
-
-    async def _stood_for(self, asked: PlaceholderAsk) -> CapacityRefusal | None:
-        """Makes placeholder Pods, up to the first that is refused for good: why, then. What is made of them by then
-        goes at the next look."""
-        namespace = asked.job.namespace
-        for pod in asked.pods:
-            name = pod["metadata"]["name"]
-            try:
-                await self._sent("create", PODS, self._api.make(PODS, pod, namespace=namespace))
-            except AlreadyExists:
-                if not await self._is_ours(name, asked):
-                    words = f"Pod {name}, which somebody else has made, has the name of a placeholder Pod for it"
-                    return refusal_of(asked, words, self._now())
-            except Transient as error:
-                _log.info("a placeholder is not made", extra={"pod": f"{namespace}/{name}", "error": error})
-                return None
-            except ApiError as error:
-                _log.warning("a placeholder is refused", extra={"pod": f"{namespace}/{name}", "error": error})
-                words = f"the API server refuses a placeholder Pod for it: {error.message}"
-                return refusal_of(asked, words, self._now())
-        return None
-
-    async def _is_ours(self, name: str, asked: PlaceholderAsk) -> bool:
-        """Whether the Pod that has a placeholder's name is one of the job, as far as is known: the watch will show it.
-        One that has ended is shown by no stream, and is deleted."""
-        namespace = asked.job.namespace
-        try:
-            there = await self._api.get(PODS, name, namespace=namespace)
-            if not any(owner.get("uid") == asked.job_uid for owner in there["metadata"].get("ownerReferences", ())):
-                return False
-            if there.get("status", {}).get("phase") in FINISHED_PHASES:
-                call = self._api.delete(PODS, name, uid=_uid(there), namespace=namespace)
-                await self._queued("delete", namespace, call, PODS)
-        except ApiError as error:
-            _log.info("a placeholder is not looked at", extra={"pod": f"{namespace}/{name}", "error": error})
-        return True
-
-    async def _asked(self, asked: CapacityAsk) -> CapacityRefusal | None:
-        """Makes the request, and the PodTemplate that it names, which it owns: one without the other asks for nothing,
-        and goes. Why, where one is refused for good."""
-        name, namespace = asked.request["metadata"]["name"], asked.job.namespace
-        try:
-            make = self._api.make(PROVISIONING_REQUESTS, asked.request, namespace=namespace)
-            made = await self._sent("create", PROVISIONING_REQUESTS, make)
-        except AlreadyExists:
-            return None  # the watch will show
-        except ApiError as error:
-            return self._not_asked(asked, PROVISIONING_REQUESTS, error)
-        reference = {
-            "apiVersion": PROVISIONING_REQUESTS.api_version,
-            "kind": asked.request["kind"],
-            "name": name,
-            "uid": made.uid,
-            "controller": True,
-        }
-        template = {**asked.template, "metadata": {**asked.template["metadata"], "ownerReferences": [reference]}}
-        try:
-            await self._sent("create", POD_TEMPLATES, self._api.make(POD_TEMPLATES, template, namespace=namespace))
-        except AlreadyExists:
-            return None  # of before: its owner is gone, and so it will be
-        except ApiError as error:
-            back = self._api.delete(PROVISIONING_REQUESTS, name, uid=made.uid, namespace=namespace)
-            await self._queued("delete", namespace, back, PROVISIONING_REQUESTS)
-            return self._not_asked(asked, POD_TEMPLATES, error)
-        return None
-
-    def _not_asked(self, asked: CapacityAsk, what: Resource, error: ApiError) -> CapacityRefusal | None:
-        where = {"request": f"{asked.job.namespace}/{asked.request['metadata']['name']}", "error": error}
-        _log.warning("nodes are not asked for", extra=where)
-        if isinstance(error, Transient):
-            return None
-        return refusal_of(asked, f"the API server refuses one of its {what}: {error.message}", self._now())
-
-    async def _queued(
-        self, verb: str, namespace: str, call: Coroutine[Any, Any, object], resource: Resource = WORKLOADS
-    ) -> bool:
-        try:
-            await self._sent(verb, resource, call)
-        except (AlreadyExists, NotFound):
-            return True  # the watch will show
-        except Invalid as error:  # mostly: it has changed meanwhile
-            _log.info("%s not written", resource, extra={"verb": verb, "namespace": namespace, "error": error})
-        except ApiError as error:
-            _log.warning("%s not written", resource, extra={"verb": verb, "namespace": namespace, "error": error})
-        else:
-            return True
-        return False
-
-    async def tell_node(self, node: str, notice: Notice) -> None:
-        """Sends an Event about a Node."""
-        # As kubelets do it: what concerns a Node is in this namespace, under the name as uid; kubectl looks for both.
-        regarding = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node}
-        await self._send_event("default", regarding, notice)
-
     async def _quotas(self, plan: Plan, demand: QuotaDemand) -> Quotas | None:
         """The quotas of the job's namespace; None where they cannot be read, which keeps no job from starting: the
         creates will show."""
-        async with self._slots:
+        async with self._slots.free:
             try:
                 page = await self._api.list(RESOURCE_QUOTAS, namespace=plan.job.namespace)
             except ApiError as error:
@@ -369,7 +160,7 @@ class Writes:
         return Quotas(demand, quotas(page.items))
 
     async def _account(self, plan: Plan) -> ServiceAccount:
-        async with self._slots:
+        async with self._slots.free:
             is_usable = await may(self._api, "use", SERVICE_ACCOUNTS, plan.job.namespace, plan.account)
         return ServiceAccount(plan.account, is_usable)
 
@@ -388,7 +179,7 @@ class Writes:
         }
         put = self._api.put_status(TRAINING_JOBS, plan.job.name, body, namespace=plan.job.namespace)
         try:
-            stored = await self._sent("update", TRAINING_JOBS, put)
+            stored = await self._slots.sent("update", TRAINING_JOBS, put)
         except ApiError as error:
             return Failed(None, denial(error))
         return StatusStored(stored.resourceVersion)
@@ -430,7 +221,7 @@ class Writes:
     async def _created(self, plan: Plan, manifest: Manifest, owns: Sequence[Manifest], told: _Told) -> Judgement:
         """Makes a child, and notes what it owns. Nothing is made where another child of this gang was refused
         meanwhile."""
-        async with self._slots:
+        async with self._slots.free:
             if told.is_refused:
                 return Judgement.REFUSED
             made, uid = await self._tried(plan, manifest, is_probe=False)
@@ -447,13 +238,13 @@ class Writes:
         try:
             if manifest["kind"] == "Pod" and (is_probe or any(manifest is each.manifest for each in plan.opening)):
                 # What changes one Pod of a gang on its way changes all: the whole is read of the first alone.
-                there = await self._counted(
+                there = await self._slots.counted(
                     verb, resource, self._api.create(resource, whole, namespace=namespace, dry_run=is_probe)
                 )
                 if (other := changed(manifest, there, plan.sets)) is not None:
                     return ChildRefused(manifest, other, is_probe), ""
                 return Created(manifest, _version(there), is_probe), _uid(there)
-            made = await self._counted(
+            made = await self._slots.counted(
                 verb, resource, self._api.make(resource, whole, namespace=namespace, dry_run=is_probe)
             )
         except AlreadyExists:
@@ -488,7 +279,7 @@ class Writes:
         patch = disruption_patch(uid, self._now())
         call = self._api.json_patch(PODS, pod, patch, namespace=plan.job.namespace, subresource="status")
         try:
-            await self._sent("patch", PODS, call)
+            await self._slots.sent("patch", PODS, call)
         except (NotFound, Invalid):  # it is gone, another one has its name, or it has said so by now
             return
         except ApiError as error:
@@ -502,14 +293,14 @@ class Writes:
         uid = action.uid
         try:
             if uid is None:
-                async with self._slots:
+                async with self._slots.free:
                     there = await self._api.get(resource, action.name, namespace=namespace)
                 if not any(owner.is_job(plan.uid) for owner in _owners(there)):
                     return Deleted(action)
                 uid = str(there["metadata"]["uid"])
             how = {"is_forced": True} if action.is_forced else {}
             sent = self._api.delete(resource, action.name, uid=uid, namespace=namespace, **how)
-            await self._sent("delete", resource, sent)
+            await self._slots.sent("delete", resource, sent)
         except NotFound:
             pass
         except ApiError as error:
@@ -538,7 +329,7 @@ class Writes:
         patch: list[JsonObject] = [{"op": "test", "path": "/metadata/uid", "value": action.uid}, *changes]
         call = self._api.json_patch(resource, action.name, patch, namespace=plan.job.namespace)
         try:
-            patched = await self._sent("patch", resource, call)
+            patched = await self._slots.sent("patch", resource, call)
         except NotFound:
             return Stopped(action)
         except Invalid as error:  # another one has its name, or a policy says no
@@ -551,7 +342,7 @@ class Writes:
     async def _while_there(self, uid: str, pod: str, namespace: str, error: ApiError) -> ApiError | None:
         """The error by which a Pod was not changed; None where that Pod is gone, so that it need not be."""
         try:
-            async with self._slots:
+            async with self._slots.free:
                 there = await self._api.get(PODS, pod, namespace=namespace)
         except NotFound:
             return None
@@ -568,43 +359,7 @@ class Writes:
             "namespace": plan.job.namespace,
             "uid": plan.uid,
         }
-        await self._send_event(plan.job.namespace, regarding, notice)
-
-    async def _send_event(self, namespace: str, regarding: JsonObject, notice: Notice) -> None:
-        body = {
-            "apiVersion": EVENTS.api_version,
-            "kind": "Event",
-            "metadata": {"name": notice.name, "namespace": namespace},
-            "eventTime": self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            "reportingController": CONTROLLER,
-            "reportingInstance": self._instance,
-            "type": "Warning" if notice.warning else "Normal",
-            "reason": notice.reason,
-            "action": notice.action,
-            "note": notice.note,
-            "regarding": regarding,
-        }
-        try:
-            await self._sent("create", EVENTS, self._api.create(EVENTS, body, namespace=namespace))
-        except AlreadyExists:
-            pass  # told before a restart, or before the state went to and fro
-        except ApiError as error:
-            facts = {"of": f"{regarding['kind']} {regarding['name']}", "reason": notice.reason, "error": error}
-            _log.warning("an Event was not stored", extra=facts)
-
-    async def _sent(self, verb: str, resource: Resource, call: Coroutine[Any, Any, T]) -> T:
-        async with self._slots:
-            return await self._counted(verb, resource, call)
-
-    async def _counted(self, verb: str, resource: Resource, call: Coroutine[Any, Any, T]) -> T:
-        code = "ok"
-        try:
-            return await call
-        except ApiError as error:
-            code = type(error).__name__  # a webhook may give any reason
-            raise
-        finally:
-            self._count(verb, resource, code)
+        await self._events.record(plan.job.namespace, regarding, notice)
 
 
 def _version(stored: JsonObject) -> str:
