@@ -51,6 +51,23 @@ def waits(story: Story, pod: str) -> None:
     _say(story, pod, "Pending", {"running": {}})
 
 
+def alive(story: Story) -> list[str]:
+    """The Pods on no dead node."""
+    return [name for name in story.pods() if story.pod(name)["spec"].get("nodeName") not in story.dead]
+
+
+def together(story: Story, run: int) -> None:
+    """The new Pods are bound, the barriers of all Pods on live nodes wait for each other, and all begin this run."""
+    story.run_all()
+    pods = alive(story)
+    for pod in pods:
+        waits(story, pod)
+        story.settle()
+    for pod in pods:
+        begins(story, pod, run)
+    story.settle()
+
+
 def _say(story: Story, pod: str, phase: str, barrier: dict[str, Any]) -> None:
     trainer = {"running": {}} if phase == "Running" else {"waiting": {"reason": "PodInitializing"}}
     states = [{"name": "trainer", "state": trainer}, {"name": SIDECAR_CONTAINER, "state": {"running": {}}}]

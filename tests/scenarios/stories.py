@@ -2,7 +2,8 @@
 
 from datetime import timedelta
 
-from closeknit.api.trainingjob_status import NodeAssignment
+from closeknit.api.trainingjob_status import NodeAssignment, PlacementStatus
+from closeknit.cluster.objects.silence import Quiet
 from closeknit.lifecycle.status.conditions import timestamp
 from scenarios.manifests import training_job
 from scenarios.story import Story, dra_node, plugin_node
@@ -51,10 +52,33 @@ def end_trainer(
     story.change_pod(name, phase=phase, containerStatuses=[{"name": "trainer", "state": state}])
 
 
+def placement(story: Story, name: str = "train") -> PlacementStatus:
+    found = story.status(name).placement
+    assert found is not None
+    return found
+
+
 def booked_nodes(story: Story) -> list[NodeAssignment]:
-    placement = story.status().placement
-    assert placement is not None
-    return placement.nodes
+    return placement(story).nodes
+
+
+def nodes(story: Story, name: str = "train") -> list[str]:
+    """Names of a job's nodes in the order of its ranks; none while it waits."""
+    found = story.status(name).placement
+    return [] if found is None else [each.name for each in found.nodes]
+
+
+def kill_nodes(story: Story, *names: str) -> None:
+    """These nodes are silent, and node rank 0's sidecar, where it is alive, misses their Pods."""
+    for name in names:
+        story.lose_node(name)
+        story.silence(name, Quiet.LONG)
+
+
+def lose_nodes(story: Story, *names: str) -> None:
+    """These nodes are silent, and the operator has done what follows."""
+    kill_nodes(story, *names)
+    story.settle()
 
 
 def ended(story: Story) -> list[tuple[int, str, bool]]:

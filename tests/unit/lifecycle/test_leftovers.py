@@ -8,7 +8,7 @@ from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import State
 from closeknit.cluster.objects.quota import Quota
 from scenarios.manifests import training_job, worker
-from scenarios.stories import WHOLE, booked_nodes, ended, two_dra_nodes
+from scenarios.stories import WHOLE, ended, nodes, two_dra_nodes
 from scenarios.story import Story, dra_node, plugin_node
 
 KINDS = pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["plugin", "DRA"])
@@ -23,10 +23,6 @@ def running(kind: Any, *jobs: str, nodes: int = 3) -> Story:
     story.run_all()
     story.settle()
     return story
-
-
-def nodes(story: Story) -> list[str]:
-    return [node.name for node in booked_nodes(story)]
 
 
 @KINDS

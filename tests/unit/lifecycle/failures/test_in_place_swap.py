@@ -1,64 +1,35 @@
 """A gang that restarts in place and loses a node: its other Pods stay, and a new one replaces that of the lost one."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import PlacementStatus, State
-from closeknit.cluster.objects.silence import Quiet
 from closeknit.lifecycle.writes.results import Denial, DenialKind
 from scenarios.manifests import training_job
-from scenarios.restarting_gangs import allow, begins, fails_at_barrier, running, waits
-from scenarios.stories import ended
+from scenarios.restarting_gangs import alive, allow, begins, fails_at_barrier, running, together, waits
+from scenarios.stories import ended, kill_nodes, lose_nodes, nodes, placement
 from scenarios.story import Story, dra_node, plugin_node
 
 KINDS = pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["plugin", "DRA"])
 FIRST, SECOND, THIRD = (f"train-a1-worker-{index:05d}" for index in range(3))
 
 
-def die(story: Story, *names: str) -> None:
-    """These nodes are silent, and node rank 0's sidecar, where it is alive, misses their Pods."""
-    for node in names:
-        story.lose_node(node)
-        story.silence(node, Quiet.LONG)
-
-
-def placement(story: Story) -> PlacementStatus:
-    found = story.status().placement
-    assert found is not None
-    return found
-
-
-def nodes(story: Story) -> list[str]:
-    return [each.name for each in placement(story).nodes]
-
-
 def joins(story: Story, pod: str) -> None:
-    """The scheduler binds a new Pod, and its barrier waits for the others; these leave their run, and all begin."""
-    story.run_all()
-    for each in story.pods():
-        if each not in story_dead(story):
-            waits(story, each)
-            story.settle()
-    for each in story.pods():
-        if each not in story_dead(story):
-            begins(story, each, (placement(story).run or 0) + 1)
+    """A new Pod and those that stay begin the next run together."""
+    together(story, (placement(story).run or 0) + 1)
     assert pod in story.pods()
-    story.settle()
-
-
-def story_dead(story: Story) -> set[str]:
-    return {name for name in story.pods() if story.pod(name)["spec"].get("nodeName") in story.dead}
 
 
 @KINDS
 def test_one_new_pod_takes_the_place_of_the_lost_one_and_the_others_stay(kind: Any) -> None:
     story = running(kind)
     before, uids = nodes(story), {name: story.pod(name)["metadata"]["uid"] for name in story.pods()}
-    die(story, before[1])
-    story.settle()
+    lose_nodes(story, before[1])
     (other,) = set(nodes(story)) - set(before)
     assert nodes(story) == [before[0], other, before[2]]
     assert story.status().attempt == 1
@@ -88,13 +59,11 @@ def test_one_new_pod_takes_the_place_of_the_lost_one_and_the_others_stay(kind: A
 
 def test_node_rank_0_is_replaced_likewise_and_the_new_one_knows_who_was_replaced_before() -> None:
     story = running(nodes=6)
-    die(story, nodes(story)[2])
-    story.settle()
+    lose_nodes(story, nodes(story)[2])
     story.pass_time(30)
     joins(story, f"{THIRD}-r1")
     story.pass_time(1000)
-    die(story, nodes(story)[0])
-    story.settle()
+    lose_nodes(story, nodes(story)[0])
     made = story.pod(f"{FIRST}-r1")
     env = {each["name"]: each["value"] for each in made["spec"]["initContainers"][0]["env"]}
     assert json.loads(env["CLOSEKNIT_GANG_REPLACED"]) == {"0": 1, "2": 1}
@@ -109,8 +78,7 @@ def test_node_rank_0_is_replaced_likewise_and_the_new_one_knows_who_was_replaced
 
 def test_a_restart_after_a_swap_is_counted_as_any_other() -> None:
     story = running()
-    die(story, nodes(story)[1])
-    story.settle()
+    lose_nodes(story, nodes(story)[1])
     joins(story, f"{SECOND}-r1")
     story.pass_time(120)
     staying = [FIRST, f"{SECOND}-r1", THIRD]
@@ -127,8 +95,7 @@ def test_a_restart_after_a_swap_is_counted_as_any_other() -> None:
 
 def test_without_the_sidecar_all_pods_are_new() -> None:
     story = running(image="")
-    die(story, nodes(story)[1])
-    story.settle()
+    lose_nodes(story, nodes(story)[1])
     assert story.status().attempt == 2
     assert "create Pod train-a2-worker-00000" in story.written or "stop Pod" in " ".join(story.written)
     assert placement(story).swapping is None
@@ -137,8 +104,7 @@ def test_without_the_sidecar_all_pods_are_new() -> None:
 def test_pods_that_stay_wait_while_no_other_node_is_there() -> None:
     story = running(nodes=3)
     before = nodes(story)
-    die(story, before[1])
-    story.settle()
+    lose_nodes(story, before[1])
     assert (story.status().attempt, placement(story).lost, placement(story).swapping) == (1, "1", True)
     pending = story.status().pending
     assert pending is not None
@@ -160,7 +126,7 @@ def test_pods_that_stay_wait_while_no_other_node_is_there() -> None:
 
 def test_after_ten_minutes_all_is_given_back() -> None:
     story = running(nodes=3)
-    die(story, nodes(story)[1])
+    kill_nodes(story, nodes(story)[1])
     story.add(training_job("waiting", spec={"gpus": 8}))
     story.settle()
     story.pass_time(601)
@@ -180,15 +146,13 @@ def placement_of(story: Story, name: str) -> PlacementStatus | None:
 def test_a_second_loss_during_the_swap_is_replaced_too() -> None:
     story = running(nodes=6)
     before = nodes(story)
-    die(story, before[1])
-    story.settle()
+    lose_nodes(story, before[1])
     new = nodes(story)[1]
     story.run_all()  # its Pod is bound, and has not started
     waits(story, f"{SECOND}-r1")
     story.settle()
     story.pass_time(60)
-    die(story, new)
-    story.settle()
+    lose_nodes(story, new)
     assert story.status().attempt == 1
     assert nodes(story)[1] not in {new, before[1]}
     assert f"create Pod {SECOND}-r2" in story.written
@@ -204,11 +168,9 @@ def test_a_second_loss_during_the_swap_is_replaced_too() -> None:
 def test_another_node_that_dies_meanwhile_is_replaced_too() -> None:
     story = running(nodes=6)
     before = nodes(story)
-    die(story, before[1])
-    story.settle()
+    lose_nodes(story, before[1])
     story.pass_time(60)
-    die(story, before[2])
-    story.settle()
+    lose_nodes(story, before[2])
     assert story.status().attempt == 1
     assert placement(story).replaced == {"1": 1, "2": 1}
     assert f"create Pod {THIRD}-r1" in story.written
@@ -216,18 +178,24 @@ def test_another_node_that_dies_meanwhile_is_replaced_too() -> None:
     assert story.status().state is State.RUNNING
 
 
-@pytest.mark.parametrize("how", ["deleted", "gave up", "gone"])
-def test_where_a_pod_that_stays_ends_all_are_new_and_it_is_the_same_restart(how: str) -> None:
+LOSE_STAYING = pytest.mark.parametrize(
+    "lose_staying",
+    [
+        partial(Story.mark_deleted, name=THIRD, grace_s=30),
+        partial(fails_at_barrier, pod=THIRD),
+        partial(Story.remove_pod, name=THIRD),
+    ],
+    ids=["deleted", "gave up", "gone"],
+)
+
+
+@LOSE_STAYING
+def test_where_a_pod_that_stays_ends_all_are_new_and_it_is_the_same_restart(
+    lose_staying: Callable[[Story], None],
+) -> None:
     story = running(nodes=3)
-    die(story, nodes(story)[1])
-    story.settle()
-    match how:
-        case "deleted":
-            story.mark_deleted(THIRD, grace_s=30)
-        case "gave up":
-            fails_at_barrier(story, THIRD)
-        case "gone":
-            story.remove_pod(THIRD)
+    lose_nodes(story, nodes(story)[1])
+    lose_staying(story)
     for manifest in plugin_node("gpu-9"):
         story.add(manifest)
     allow(story)
@@ -240,19 +208,14 @@ def test_where_a_pod_that_stays_ends_all_are_new_and_it_is_the_same_restart(how:
     assert {f"train-a2-worker-{index:05d}" for index in range(3)} <= set(story.pods())
 
 
-@pytest.mark.parametrize("how", ["deleted", "gave up", "gone"])
-def test_the_same_once_the_new_pod_is_there(how: str) -> None:
+@LOSE_STAYING
+def test_the_same_once_the_new_pod_is_there(
+    lose_staying: Callable[[Story], None],
+) -> None:
     story = running()
-    die(story, nodes(story)[1])
-    story.settle()
+    lose_nodes(story, nodes(story)[1])
     story.run_all()
-    match how:
-        case "deleted":
-            story.mark_deleted(THIRD, grace_s=30)
-        case "gave up":
-            fails_at_barrier(story, THIRD)
-        case "gone":
-            story.remove_pod(THIRD)
+    lose_staying(story)
     story.settle()
     assert story.status().attempt == 2
     assert (ended(story), story.status().restarts) == ([(1, "NodeLost", False)], 1)
@@ -268,16 +231,15 @@ def test_the_same_once_the_new_pod_is_there(how: str) -> None:
 
 def clean(story: Story, attempt: int) -> None:
     """The Pods of an attempt that is over end on nodes that are well."""
-    for name in story.pods():
-        if name.startswith(f"train-a{attempt}-") and name not in story_dead(story):
+    for name in alive(story):
+        if name.startswith(f"train-a{attempt}-"):
             story.remove_pod(name)
     story.settle()
 
 
 def test_a_new_pod_that_somebody_deletes_is_made_again() -> None:
     story = running()
-    die(story, nodes(story)[1])
-    story.settle()
+    lose_nodes(story, nodes(story)[1])
     story.run_all()
     story.remove_pod(f"{SECOND}-r1")
     story.pass_time(60)
@@ -290,8 +252,7 @@ def test_pods_that_would_be_told_other_settings_today_do_not_stay() -> None:
     """Another release of the operator, say: sidecars of two releases may not understand each other."""
     story = running()
     story.sidecar_image = "agent:2"
-    die(story, nodes(story)[1])
-    story.settle()
+    lose_nodes(story, nodes(story)[1])
     assert story.status().attempt == 2
     assert len(ended(story)) == 1
     clean(story, 1)
@@ -301,8 +262,7 @@ def test_pods_that_would_be_told_other_settings_today_do_not_stay() -> None:
 def test_where_a_replaced_pod_cannot_leave_the_service_all_are_new_the_next_time() -> None:
     story = running(nodes=6)
     story.unstoppable = Denial(DenialKind.FORBIDDEN, 403, "Forbidden", "no")
-    die(story, nodes(story)[1])
-    story.settle()
+    lose_nodes(story, nodes(story)[1])
     assert story.status().attempt == 2
 
 
@@ -310,7 +270,7 @@ def test_whoever_decides_next_finds_the_same_between_any_two_writes() -> None:
     """Each write alone, by an operator that has just started."""
     story = running()
     before = nodes(story)
-    die(story, before[1])
+    kill_nodes(story, before[1])
     for _ in range(8):
         for plan in story.plans():
             if plan.writes:
@@ -328,7 +288,7 @@ def test_nobody_gets_what_the_gang_holds_meanwhile() -> None:
     story = running(nodes=3)
     story.add(training_job("waiting", spec={"gpus": 8}))
     story.settle()
-    die(story, nodes(story)[1])
+    kill_nodes(story, nodes(story)[1])
     for number in range(12):
         if number == 6:
             for manifest in plugin_node("gpu-9"):
@@ -360,13 +320,11 @@ def test_a_drained_node_is_replaced_and_its_pod_keeps_its_log() -> None:
 
 def test_the_job_is_suspended_during_a_swap() -> None:
     story = running(nodes=3)
-    die(story, nodes(story)[1])
-    story.settle()
+    lose_nodes(story, nodes(story)[1])
     story.edit_job(suspend=True)
     story.settle()
-    for name in story.pods():
-        if name not in story_dead(story):
-            story.remove_pod(name)
+    for name in alive(story):
+        story.remove_pod(name)
     story.settle()
     assert story.status().placement is None
     story.edit_job(suspend=False)
@@ -381,8 +339,7 @@ def test_the_job_is_suspended_during_a_swap() -> None:
 def test_where_the_last_pod_tells_late_that_it_runs_it_is_one_write_all_the_same() -> None:
     """Kubelets of a large gang tell of one run for longer than a barrier takes."""
     story = running()
-    die(story, nodes(story)[1])
-    story.settle()
+    lose_nodes(story, nodes(story)[1])
     story.run_all()
     story.written.clear()
     for pod in (FIRST, f"{SECOND}-r1", THIRD):
@@ -395,8 +352,7 @@ def test_where_the_last_pod_tells_late_that_it_runs_it_is_one_write_all_the_same
 
 def test_a_new_run_that_crashes_at_once_is_counted_apart() -> None:
     story = running()
-    die(story, nodes(story)[1])
-    story.settle()
+    lose_nodes(story, nodes(story)[1])
     story.run_all()
     staying = [FIRST, f"{SECOND}-r1", THIRD]
     for pod in staying:
@@ -434,8 +390,7 @@ def test_a_gpu_that_computes_no_more_costs_one_pod_which_keeps_its_log() -> None
 
 def test_a_new_node_that_refuses_the_pod_is_replaced_in_turn() -> None:
     story = running(nodes=6)
-    die(story, nodes(story)[1])
-    story.settle()
+    lose_nodes(story, nodes(story)[1])
     refusing = nodes(story)[1]
     new = f"{SECOND}-r1"
     story.change_pod(new, node=refusing, phase="Failed", reason="OutOfcpu", message="Node didn't have enough resource")
@@ -452,8 +407,7 @@ def test_a_new_node_that_refuses_the_pod_is_replaced_in_turn() -> None:
 def test_a_rank_that_fails_beside_a_dead_node_is_charged_to_nobody() -> None:
     """Its exit code is one that does not start its Pod again: it is what NCCL made of the loss."""
     story = running(restart={"rules": [{"exitCodes": [75], "action": "RestartFree"}]})
-    die(story, nodes(story)[1])
-    story.settle()
+    lose_nodes(story, nodes(story)[1])
     ended_container = {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": "2026-11-21T10:02:00Z"}}
     states = [{"name": "trainer", "state": ended_container}]
     story.change_pod(FIRST, phase="Failed", containerStatuses=states)
@@ -468,8 +422,7 @@ def test_a_gang_beside_a_rank_that_is_over_gets_new_pods() -> None:
     states = [{"name": "trainer", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}]
     story.change_pod(THIRD, phase="Succeeded", containerStatuses=states)
     story.settle()
-    die(story, nodes(story)[1])
-    story.settle()
+    lose_nodes(story, nodes(story)[1])
     assert story.status().attempt == 2
     message = story.status().attempts[-1].message or ""
     assert message.endswith("all its Pods are new, for a rank of it is over")
@@ -481,8 +434,7 @@ def test_servers_on_a_lost_node_are_replaced_with_its_worker() -> None:
     node = nodes(story)[1]
     there = [name for name in story.pods() if story.pod(name)["spec"]["nodeName"] == node]
     assert len(there) == 2
-    die(story, node)
-    story.settle()
+    lose_nodes(story, node)
     assert sorted(each for each in story.written if each.startswith("create")) == sorted(
         f"create Pod {name}-r1" for name in there
     )
@@ -493,8 +445,7 @@ def test_servers_on_a_lost_node_are_replaced_with_its_worker() -> None:
 def test_the_new_pod_is_told_what_the_others_were_told() -> None:
     """All but its own place: env, command and image of each container."""
     story = running()
-    die(story, nodes(story)[1])
-    story.settle()
+    lose_nodes(story, nodes(story)[1])
     old, new = story.pod(SECOND)["spec"], story.pod(f"{SECOND}-r1")["spec"]
     assert (old["hostname"], old["subdomain"]) == (new["hostname"], new["subdomain"])
     for before, after in zip(old["containers"], new["containers"], strict=True):
@@ -511,8 +462,7 @@ def test_on_nodes_that_tell_of_no_barriers_it_runs_once_all_pods_do() -> None:
     story = running()
     for name in story.pods():
         del story.pod(name)["status"]["initContainerStatuses"]
-    die(story, nodes(story)[1])
-    story.settle()
+    lose_nodes(story, nodes(story)[1])
     assert story.status().state is not State.RUNNING
     story.run_all()
     story.settle()
@@ -524,7 +474,7 @@ def test_a_job_that_is_over_waits_for_no_pods_any_more(kind: Any) -> None:
     """Its time runs out while a node is lost, and while a new Pod is to join the others."""
     for writes in (1, 2):
         story = running(kind, activeDeadlineSeconds=86400)
-        die(story, nodes(story)[1])
+        kill_nodes(story, nodes(story)[1])
         for _ in range(writes):
             story.write_once()
         assert (placement(story).swapping, placement(story).lost) == (True, "1" if writes == 1 else None)

@@ -8,7 +8,7 @@ from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import State
 from closeknit.cluster.objects.silence import Quiet
 from scenarios.manifests import cluster_topology, training_job
-from scenarios.stories import end_trainer, ended
+from scenarios.stories import end_trainer, ended, nodes
 from scenarios.story import Story, dra_node, plugin_node
 
 KINDS = pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["plugin", "DRA"])
@@ -36,11 +36,6 @@ def lose(story: Story, *nodes: str) -> None:
     for name in story.pods():
         if story.pod(name)["spec"].get("nodeName") in nodes and "deletionTimestamp" not in story.pod(name)["metadata"]:
             story.mark_deleted(name)
-
-
-def nodes(story: Story, name: str = "train") -> list[str]:
-    placement = story.status(name).placement
-    return [each.name for each in placement.nodes] if placement is not None else []
 
 
 def lost(story: Story) -> str | None:

@@ -7,9 +7,10 @@ from closeknit.api.trainingjob_status import State
 from closeknit.cluster.objects.quota import Quota
 from closeknit.cluster.objects.silence import Quiet
 from scenarios.manifests import training_job
-from scenarios.restarting_gangs import TEMPLATE, allow, begins, running, waits
+from scenarios.restarting_gangs import TEMPLATE, alive, allow, begins, running, waits
+from scenarios.stories import kill_nodes, lose_nodes, nodes, placement
 from scenarios.story import Story, plugin_node
-from unit.lifecycle.failures.test_in_place_swap import FIRST, SECOND, THIRD, die, joins, nodes, placement, story_dead
+from unit.lifecycle.failures.test_in_place_swap import FIRST, SECOND, THIRD, joins
 
 
 def waiting_to_begin() -> Story:
@@ -31,11 +32,10 @@ def waiting_to_begin() -> Story:
 @pytest.mark.parametrize("are_told", [True, False], ids=["all run", "one tells late"])
 def test_a_gang_that_loses_a_node_before_its_first_run_begins_it_with_the_new_pod(are_told: bool) -> None:
     story = waiting_to_begin()
-    die(story, nodes(story)[1])
-    story.settle()
+    lose_nodes(story, nodes(story)[1])
     assert (story.status().attempt, placement(story).swapping) == (1, True)
     story.run_all()
-    there = [name for name in story.pods() if name not in story_dead(story)]
+    there = alive(story)
     for pod in there:
         begins(story, pod, 0)
     if not are_told:
@@ -54,13 +54,12 @@ def test_nodes_that_die_one_after_the_other_are_one_swap() -> None:
     """Of one cause: the second has missed a sign of life when the first is known to be dead."""
     story = running(nodes=6)
     before = nodes(story)
-    die(story, before[1])
+    kill_nodes(story, before[1])
     story.silence(before[2], Quiet.OVERDUE)
     story.settle()
     assert placement(story).lost == "1"
     story.pass_time(5)
-    die(story, before[2])
-    story.settle()
+    lose_nodes(story, before[2])
     assert story.status().attempt == 1
     assert placement(story).replaced == {"1": 1, "2": 1}
     for name in (SECOND, THIRD):
@@ -74,7 +73,7 @@ def test_a_quota_that_still_counts_the_pod_on_the_dead_node_ends_no_pod_that_sta
     """Nothing happens when a Pod that nobody confirms is no longer counted: the next recount finds it."""
     story = running()
     story.quotas = [Quota("gang", {"pods": "3"}, {"pods": "3"})]
-    die(story, nodes(story)[1])
+    kill_nodes(story, nodes(story)[1])
     for _ in range(seconds // 10 + 2):
         story.write_once()
         story.pass_time(10)
@@ -89,7 +88,7 @@ def test_a_quota_that_still_counts_the_pod_on_the_dead_node_ends_no_pod_that_sta
 def test_a_quota_that_has_no_room_for_the_new_pod_is_told_in_the_end() -> None:
     story = running()
     story.quotas = [Quota("gang", {"pods": "3"}, {"pods": "3"})]
-    die(story, nodes(story)[1])
+    kill_nodes(story, nodes(story)[1])
     for _ in range(50):
         story.write_once()
         story.pass_time(10)
@@ -102,7 +101,7 @@ def test_a_quota_that_has_no_room_for_the_new_pod_is_told_in_the_end() -> None:
 def test_an_operator_of_another_release_that_finds_a_swap_booked_makes_all_pods_anew() -> None:
     """The old one ended between its booking and the new Pod: sidecars of two releases may not understand each other."""
     story = running()
-    die(story, nodes(story)[1])
+    kill_nodes(story, nodes(story)[1])
     while placement(story).replaced is None:
         story.write_once()
     if f"{SECOND}-r1" in story.pods():  # the API server has not heard of it
@@ -119,8 +118,7 @@ def test_an_operator_of_another_release_that_finds_a_swap_booked_makes_all_pods_
 @pytest.mark.parametrize(("back_s", "holds"), [(3, True), (3600, True), (86400, False)])
 def test_a_new_leader_whose_clock_is_behind_gives_nothing_back(back_s: int, holds: bool) -> None:
     story = running(nodes=3)
-    die(story, "gpu-2")
-    story.settle()
+    lose_nodes(story, "gpu-2")
     story.answers.clear()
     story.pass_time(-back_s)
     story.settle()

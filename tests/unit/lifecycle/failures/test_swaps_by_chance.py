@@ -11,7 +11,7 @@ from closeknit.api.names import BARRIER_CONTAINER, child_named
 from closeknit.api.trainingjob_status import State
 from closeknit.cluster.objects.silence import Quiet
 from scenarios.restarting_gangs import allow, begins, fails_at_barrier, running
-from scenarios.stories import ended
+from scenarios.stories import ended, nodes
 from scenarios.story import Story, plugin_node
 
 RANKS = 3
@@ -38,11 +38,6 @@ def kubelets(story: Story) -> None:
     for name in gang:
         if "-r" not in name and run_of(story, name) is None:
             begins(story, name, 0)
-
-
-def nodes(story: Story) -> list[str]:
-    placement = story.status().placement
-    return [] if placement is None else [each.name for each in placement.nodes]
 
 
 def members(story: Story) -> list[str]:

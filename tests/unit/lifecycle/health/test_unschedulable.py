@@ -9,7 +9,7 @@ import pytest
 from closeknit.api.trainingjob_status import State
 from closeknit.lifecycle.status.conditions import timestamp
 from scenarios.manifests import device_taint_rule, node, node_topology, training_job, uuids
-from scenarios.stories import WHOLE, booked_nodes, ended, unschedulable
+from scenarios.stories import WHOLE, booked_nodes, ended, nodes, unschedulable
 from scenarios.story import NOW, Story, dra_node, plugin_node
 
 ANTI_AFFINITY = "0/3 nodes are available: 1 node(s) didn't match pod anti-affinity rules, 2 node(s) didn't match ..."
@@ -29,10 +29,6 @@ def refuse(story: Story, words: str = ANTI_AFFINITY) -> None:
     for name in story.pods():
         if not story.pod(name)["spec"].get("nodeName"):
             story.change_pod(name, conditions=[unschedulable(words, timestamp(story.now))])
-
-
-def nodes(story: Story) -> list[str]:
-    return [node.name for node in booked_nodes(story)]
 
 
 @KINDS

@@ -9,7 +9,7 @@ from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.lifecycle.status.pauses import LINGERS_AFTER
 from scenarios.machines import dgx1v
 from scenarios.manifests import device_class, nic_slice, node, node_topology, pod, resource_claim, training_job, worker
-from scenarios.stories import WHOLE, booked_nodes, ended, unschedulable
+from scenarios.stories import WHOLE, booked_nodes, ended, nodes, unschedulable
 from scenarios.story import Story, dra_node, plugin_node
 
 ANTI_AFFINITY = "0/3 nodes are available: 1 node(s) didn't match pod anti-affinity rules"
@@ -27,10 +27,6 @@ def refuse(story: Story, words: str, seconds: int) -> None:
             story.change_pod(name, conditions=[unschedulable(words, timestamp(story.now))])
     story.pass_time(seconds)
     story.settle()
-
-
-def nodes(story: Story) -> list[str]:
-    return [node.name for node in booked_nodes(story)]
 
 
 def nodes_of(count: int, kind: Any = plugin_node, **spec: Any) -> Story:

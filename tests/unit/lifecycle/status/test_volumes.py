@@ -8,7 +8,7 @@ import pytest
 from closeknit.api.trainingjob_status import State
 from closeknit.lifecycle.status.conditions import timestamp
 from scenarios.manifests import claiming, storage_class, training_job, volume, volume_claim
-from scenarios.stories import booked_nodes, ended, unschedulable
+from scenarios.stories import ended, nodes, unschedulable
 from scenarios.story import Story, plugin_node
 
 Manifest = dict[str, Any]
@@ -33,10 +33,6 @@ def story_of(*manifests: Manifest, nodes: list[str] | None = None) -> Story:
     story = Story(*machines(*(NAMES if nodes is None else nodes)), *manifests)
     story.settle()
     return story
-
-
-def nodes(story: Story) -> list[str]:
-    return [node.name for node in booked_nodes(story)]
 
 
 def waits(story: Story) -> tuple[str, str]:

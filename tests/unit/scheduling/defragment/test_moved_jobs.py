@@ -7,6 +7,7 @@ import pytest
 from closeknit.api.trainingjob_status import State
 from closeknit.lifecycle.status.pauses import restart_at
 from scenarios.manifests import cluster_topology, training_job
+from scenarios.stories import nodes
 from scenarios.story import Story, dra_node, plugin_node
 
 KINDS = pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["plugin", "DRA"])
@@ -46,12 +47,6 @@ def begin(story: Story) -> None:
     story.settle()
     story.run_all()
     story.settle()
-
-
-def nodes(story: Story, name: str) -> list[str]:
-    placement = story.status(name).placement
-    assert placement is not None
-    return [node.name for node in placement.nodes]
 
 
 def fail(story: Story, pod: str) -> None:

@@ -3,8 +3,9 @@
 from random import Random
 
 from closeknit.api.trainingjob_status import State
+from scenarios.stories import nodes
 from scenarios.story import Story, dra_node, plugin_node
-from unit.scheduling.defragment.test_planned_moves import HOUR, MINUTE, WHOLE_NODE, job, nodes
+from unit.scheduling.defragment.test_planned_moves import HOUR, MINUTE, WHOLE_NODE, job
 from unit.scheduling.resizing.test_elastic_jobs import begin, finish
 
 SEEDS = range(4)

@@ -9,6 +9,7 @@ from closeknit.api.reasons import EventReason, PendingReason
 from closeknit.api.trainingjob_status import State
 from closeknit.lifecycle.writes.plan import Plan
 from scenarios.manifests import priority_class, training_job
+from scenarios.stories import nodes
 from scenarios.story import Story, dra_node, plugin_node
 from unit.scheduling.resizing.test_elastic_jobs import begin, ends, finish
 
@@ -41,11 +42,6 @@ def scattered(kind: Any = plugin_node, waited: int = 10 * MINUTE, gang: str = "b
         story.pass_time(waited)
         begin(story)
     return story
-
-
-def nodes(story: Story, name: str) -> list[str]:
-    placement = story.status(name).placement
-    return [] if placement is None else [node.name for node in placement.nodes]
 
 
 @pytest.mark.parametrize("gang", ["big", "zz-big"])  # of one age the queue goes by the name

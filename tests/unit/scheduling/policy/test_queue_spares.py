@@ -15,7 +15,7 @@ from closeknit.placement.gang.cache import Tables
 from scenarios.fleets import Followed
 from scenarios.manifests import device_class, priority_class, training_job
 from scenarios.restarting_gangs import running
-from scenarios.stories import end_trainer
+from scenarios.stories import end_trainer, lose_nodes, nodes
 from scenarios.story import Story, dra_node, plugin_node
 from unit.scheduling.test_incremental import dra_nodes
 
@@ -81,18 +81,6 @@ def finish(story: Story) -> None:
     begin(story)
 
 
-def die(story: Story, *names: str) -> None:
-    for name in names:
-        story.lose_node(name)
-        story.silence(name, Quiet.LONG)
-    story.settle()
-
-
-def nodes(story: Story, name: str) -> list[str]:
-    placement = story.status(name).placement
-    return [] if placement is None else [each.name for each in placement.nodes]
-
-
 def refusal(story: Story, name: str) -> tuple[str, str]:
     pending = story.status(name).pending
     assert pending is not None
@@ -129,7 +117,7 @@ def test_one_takes_the_place_of_a_lost_node_before_a_free_one(kind: Any) -> None
     story = site(kind, nodes=4)
     submit(story, "owner", 16, **RESEARCH)
     assert nodes(story, "owner") == ["gpu-1", "gpu-2"]
-    die(story, "gpu-2")
+    lose_nodes(story, "gpu-2")
     assert nodes(story, "owner") == ["gpu-1", "gpu-4"]
     assert placed(story, "owner") == "booked on gpu-1, gpu-4; lent: gpu-4 is a spare node of its queue"
     finish(story)
@@ -140,10 +128,10 @@ def test_one_takes_the_place_of_a_lost_node_before_a_free_one(kind: Any) -> None
 def test_spares_of_the_job_are_taken_before_those_of_its_queue(kind: Any) -> None:
     story = site(kind, nodes=4)
     submit(story, "owner", 16, spares=1, **RESEARCH)
-    die(story, "gpu-2")
+    lose_nodes(story, "gpu-2")
     assert nodes(story, "owner") == ["gpu-1", "gpu-3"]
     finish(story)
-    die(story, "gpu-1")
+    lose_nodes(story, "gpu-1")
     finish(story)
     assert sorted(nodes(story, "owner")) == ["gpu-3", "gpu-4"]
 
@@ -152,7 +140,7 @@ def test_spares_of_the_job_are_taken_before_those_of_its_queue(kind: Any) -> Non
 def test_a_gang_of_one_node_takes_it_too(kind: Any) -> None:
     story = site(kind, nodes=3)
     submit(story, "owner", 8, **RESEARCH)
-    die(story, "gpu-1")
+    lose_nodes(story, "gpu-1")
     finish(story)
     assert (nodes(story, "owner"), story.status("owner").state) == (["gpu-3"], State.RUNNING)
 
@@ -162,7 +150,7 @@ def test_a_gang_of_one_node_takes_it_too(kind: Any) -> None:
 def test_a_job_of_another_queue_takes_none(kind: Any, spec: dict[str, Any]) -> None:
     story = site(kind)
     submit(story, "owner", 16, **spec)
-    die(story, "gpu-2")
+    lose_nodes(story, "gpu-2")
     finish(story)
     assert nodes(story, "owner") == ["gpu-1", "gpu-2"]
     assert refusal(story, "owner")[0] == "NodesLost"
@@ -191,7 +179,7 @@ def test_a_broken_gpu_is_replaced_there(kind: Any) -> None:
 def test_pods_that_stay_in_place_get_a_new_one_there(kind: Any) -> None:
     story = running(kind, nodes=4, queue="research")
     label(story, "gpu-4")
-    die(story, "gpu-2")
+    lose_nodes(story, "gpu-2")
     finish(story)
     assert (nodes(story, "train"), story.status("train").attempt) == (["gpu-1", "gpu-4", "gpu-3"], 1)
 
@@ -208,7 +196,7 @@ def test_a_job_of_lower_priority_borrows_it_and_ends_when_a_job_of_the_queue_nee
     )
     assert story.notices[-1].note == f"8 GPUs on gpu-3; {words}"
     assert placed(story, "low") == f"booked on gpu-3; lent: {words}"
-    die(story, "gpu-2")
+    lose_nodes(story, "gpu-2")
     (ended,) = story.status("low").attempts
     assert (ended.reason, ended.charged) == ("Preempted", False)
     assert ended.message is not None
@@ -241,7 +229,7 @@ def test_a_free_node_is_taken_before_a_borrower_has_to_end(kind: Any) -> None:
     submit(story, "low")
     assert (nodes(story, "filler"), nodes(story, "low")) == (["gpu-3"], ["gpu-4"])
     end(story, "filler")
-    die(story, "gpu-2")
+    lose_nodes(story, "gpu-2")
     assert (nodes(story, "owner"), nodes(story, "low")) == (["gpu-1", "gpu-3"], ["gpu-4"])
 
 
@@ -253,7 +241,7 @@ def test_nobody_ends_for_a_gang_of_one_node_that_fits_on_a_free_one(kind: Any) -
     submit(story, "low")
     assert (nodes(story, "filler"), nodes(story, "low")) == (["gpu-2"], ["gpu-3"])
     end(story, "filler")
-    die(story, "gpu-1")
+    lose_nodes(story, "gpu-1")
     finish(story)
     assert (nodes(story, "owner"), nodes(story, "low")) == (["gpu-2"], ["gpu-3"])
     assert not story.status("low").attempts
@@ -268,7 +256,7 @@ def test_nobody_ends_for_a_gang_that_fits_on_free_nodes_of_its_nvlink_domain() -
     submit(story, "low", 4)
     assert (nodes(story, "owner"), nodes(story, "low")) == (["t-1", "t-2"], ["t-4"])
     end(story, "filler")
-    die(story, "t-2")
+    lose_nodes(story, "t-2")
     finish(story)
     assert (nodes(story, "owner"), nodes(story, "low")) == (["t-1", "t-3"], ["t-4"])
     assert not story.status("low").attempts
@@ -309,7 +297,7 @@ def test_a_job_of_the_queue_borrows_as_any_other() -> None:
     submit(story, "owner", 16, **RESEARCH)
     submit(story, "small", queue="research")
     assert nodes(story, "small") == ["gpu-3"]
-    die(story, "gpu-2")
+    lose_nodes(story, "gpu-2")
     finish(story)
     assert (nodes(story, "owner"), nodes(story, "small")) == (["gpu-1", "gpu-3"], [])
 
@@ -321,7 +309,7 @@ def test_no_more_of_many_borrowers_end_than_have_to(monkeypatch: pytest.MonkeyPa
     lows = [f"low-{number}" for number in range(5)]
     for low in lows:
         submit(story, low)
-    die(story, "gpu-2")
+    lose_nodes(story, "gpu-2")
     assert sorted(len(story.status(low).attempts) for low in lows) == [0, 0, 0, 0, 1]
     finish(story)
     assert story.status("owner").state is State.RUNNING
@@ -335,7 +323,7 @@ def test_jobs_that_lose_nodes_at_once_take_them_back_at_once(kind: Any) -> None:
     lows = ("low-1", "low-2", "low-3")
     for low in lows:
         submit(story, low)
-    die(story, "gpu-2", "gpu-4")
+    lose_nodes(story, "gpu-2", "gpu-4")
     assert sorted(len(story.status(low).attempts) for low in lows) == [0, 1, 1]
     finish(story)
     assert [story.status(name).state for name in ("one", "two")] == [State.RUNNING, State.RUNNING]
@@ -349,7 +337,7 @@ def test_what_one_borrower_leaves_is_enough_for_two_jobs_that_lose_nodes_at_once
     submit(story, "small")
     story.pass_time(300)
     submit(story, "large", 16)
-    die(story, "gpu-2", "gpu-4")
+    lose_nodes(story, "gpu-2", "gpu-4")
     assert [len(story.status(name).attempts) for name in ("small", "large")] == [0, 1]
     finish(story)
     assert [story.status(name).state for name in ("one", "two", "small")] == [State.RUNNING] * 3
@@ -359,7 +347,7 @@ def test_nothing_is_lent_while_a_job_of_the_queue_waits_for_other_nodes() -> Non
     story = site(nodes=4)
     submit(story, "owner", 24, **RESEARCH)
     story.silence("gpu-3", Quiet.OVERDUE)  # nothing is done until it is known whether that is lost, too
-    die(story, "gpu-2")
+    lose_nodes(story, "gpu-2")
     assert nodes(story, "owner") == ["gpu-1", "gpu-2", "gpu-3"]
     submit(story, "low")
     assert nodes(story, "low") == []
@@ -413,7 +401,7 @@ def test_a_node_that_a_gang_keeps_may_be_labelled_when_it_loses_another() -> Non
     story = site(nodes=3, spares=0)
     submit(story, "train", 16)
     label(story, "gpu-1")
-    die(story, "gpu-2")
+    lose_nodes(story, "gpu-2")
     assert nodes(story, "train") == ["gpu-1", "gpu-3"]
 
 
@@ -421,7 +409,7 @@ def test_a_spare_of_a_job_stays_its_own_when_its_node_is_labelled() -> None:
     story = site(nodes=3, spares=0)
     submit(story, "train", 16, spares=1)
     label(story, "gpu-3", "other")
-    die(story, "gpu-2")
+    lose_nodes(story, "gpu-2")
     assert nodes(story, "train") == ["gpu-1", "gpu-3"]
 
 

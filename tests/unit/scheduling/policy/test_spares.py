@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.trainingjob_status import PlacementStatus, State
+from closeknit.api.trainingjob_status import State
 from closeknit.cluster.booking.booking import booking
 from closeknit.cluster.objects.silence import Quiet
 from scenarios.manifests import cluster_topology, training_job
 from scenarios.restarting_gangs import running
+from scenarios.stories import lose_nodes, nodes, placement
 from scenarios.story import Story, dra_node, plugin_node
 
 KINDS = pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["plugin", "DRA"])
@@ -38,29 +39,12 @@ def run(story: Story) -> None:
     story.settle()
 
 
-def placement(story: Story, name: str = "train") -> PlacementStatus:
-    found = story.status(name).placement
-    assert found is not None
-    return found
-
-
-def nodes(story: Story, name: str = "train") -> list[str]:
-    return [each.name for each in placement(story, name).nodes]
-
-
 def spares(story: Story, name: str = "train") -> list[str]:
     return [each.name for each in placement(story, name).spares or ()]
 
 
 def placed(story: Story) -> str:
     return next(each.message for each in story.status().conditions if each.type == "Placed")
-
-
-def die(story: Story, *names: str) -> None:
-    for name in names:
-        story.lose_node(name)
-        story.silence(name, Quiet.LONG)
-    story.settle()
 
 
 @KINDS
@@ -79,7 +63,7 @@ def test_they_are_held_near_without_pods_and_nobody_else_gets_them(kind: Any) ->
 @KINDS
 def test_one_takes_the_place_of_a_lost_node_and_another_becomes_a_spare(kind: Any) -> None:
     story = with_job(site(kind, racks=2), spares=1)
-    die(story, "gpu-2")
+    lose_nodes(story, "gpu-2")
     assert (nodes(story), spares(story)) == (["gpu-1", "gpu-3"], ["gpu-4"])
     assert story.status().attempts[-1].reason == "NodeLost"
 
@@ -90,7 +74,7 @@ def test_it_is_there_where_everything_else_is_taken(kind: Any) -> None:
     story.add(training_job("waiting", spec={"gpus": 8}))
     run(story)
     assert story.status("waiting").state is State.QUEUED
-    die(story, "gpu-1")
+    lose_nodes(story, "gpu-1")
     assert (nodes(story), spares(story)) == (["gpu-3", "gpu-2"], [])
     assert placed(story) == (
         "booked on gpu-3, gpu-2; spare: none, 0 of 1: no more nodes like its own were free near them"
@@ -114,13 +98,13 @@ def test_they_lie_inside_the_level_that_is_required() -> None:
 
 def test_more_are_lost_than_there_are_spares() -> None:
     story = with_job(site(nodes=5), spares=1)
-    die(story, "gpu-1", "gpu-2")
+    lose_nodes(story, "gpu-1", "gpu-2")
     assert (sorted(nodes(story)), len(spares(story))) == (["gpu-3", "gpu-4"], 1)
 
 
 def test_what_is_held_of_a_gang_that_waits_is_held_once() -> None:
     story = with_job(site(nodes=4), spares=1, gpus=24)
-    die(story, "gpu-1", "gpu-2")  # gpu-3 is left, and the spare takes one place
+    lose_nodes(story, "gpu-1", "gpu-2")  # gpu-3 is left, and the spare takes one place
     held = booking(story.cluster.jobs[next(iter(story.cluster.jobs))])
     assert held is not None
     assert (sorted(share.node for share in held.shares if not share.lost), held.spares) == (["gpu-3", "gpu-4"], ())
@@ -150,7 +134,7 @@ def test_a_restart_of_its_own_keeps_them() -> None:
 def test_one_takes_a_place_beside_pods_that_stay(kind: Any) -> None:
     story = running(kind, spares=1)
     lost, (spare,) = nodes(story)[1], spares(story)
-    die(story, lost)
+    lose_nodes(story, lost)
     assert (nodes(story)[1], story.status().attempt) == (spare, 1)
     assert "train-a1-worker-00001-r1" in story.pods()
     assert not {lost, *nodes(story)} & set(spares(story))
@@ -210,6 +194,6 @@ def test_where_all_nodes_are_lost_the_spares_take_their_place_before_others_do(k
     story.add(training_job("a-waiting", spec={"gpus": 8}))
     run(story)
     lost, held = nodes(story), spares(story)
-    die(story, *lost)
+    lose_nodes(story, *lost)
     assert (nodes(story), spares(story)) == (held, [])
     assert story.status("a-waiting").state is State.QUEUED

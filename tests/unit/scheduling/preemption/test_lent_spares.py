@@ -16,6 +16,7 @@ from closeknit.scheduling.decision import decide
 from closeknit.scheduling.memo.memory import Memory
 from scenarios.manifests import priority_class, training_job
 from scenarios.restarting_gangs import running
+from scenarios.stories import lose_nodes, nodes
 from scenarios.story import Story, dra_node, plugin_node
 
 KINDS = pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["plugin", "DRA"])
@@ -65,18 +66,6 @@ def finish(story: Story) -> None:
         if kind == "Pod" and pod["status"]["phase"] == "Failed" and claim is not None:
             claim.pop("status", None)
     begin(story)
-
-
-def die(story: Story, *names: str) -> None:
-    for name in names:
-        story.lose_node(name)
-        story.silence(name, Quiet.LONG)
-    story.settle()
-
-
-def nodes(story: Story, name: str) -> list[str]:
-    placement = story.status(name).placement
-    return [] if placement is None else [each.name for each in placement.nodes]
 
 
 def spares(story: Story, name: str = "owner") -> list[str]:
@@ -130,7 +119,7 @@ def test_it_gets_other_nodes_first(kind: Any) -> None:
 def test_the_owner_takes_it_back_when_it_loses_a_node(kind: Any) -> None:
     story = site(kind)
     submit(story, "low")
-    die(story, "gpu-2")
+    lose_nodes(story, "gpu-2")
     assert story.status("low").state is State.RESTARTING
     (ended,) = story.status("low").attempts
     assert (ended.reason, ended.charged) == ("Preempted", False)
@@ -159,7 +148,7 @@ def test_a_free_node_is_taken_before_a_borrower_has_to_end() -> None:
     submit(story, "low")
     assert nodes(story, "low") == ["gpu-3"]
     end(story, "filler")
-    die(story, "gpu-2")
+    lose_nodes(story, "gpu-2")
     assert (nodes(story, "owner"), nodes(story, "low")) == (["gpu-1", "gpu-4"], ["gpu-3"])
     assert spares(story) == ["gpu-5"]
 
@@ -182,7 +171,7 @@ def test_a_borrower_that_comes_to_have_the_owners_priority_is_not_ended_for_it()
     story = site()
     submit(story, "low")
     story.edit_job("low", **HIGH)
-    die(story, "gpu-2")
+    lose_nodes(story, "gpu-2")
     assert (nodes(story, "low"), story.status("low").attempts) == (["gpu-3"], [])
     pending = story.status("owner").pending
     assert pending is not None
@@ -218,7 +207,7 @@ def test_the_borrower_ends_and_nobody_else_gets_its_node(kind: Any) -> None:
     end(story, "low")
     submit(story, "top", priorityClassName="high")
     assert nodes(story, "top") == []
-    die(story, "gpu-2")
+    lose_nodes(story, "gpu-2")
     assert nodes(story, "owner") == ["gpu-1", "gpu-3"]
 
 
@@ -227,7 +216,7 @@ def test_a_borrower_may_be_larger_than_the_spares(kind: Any) -> None:
     story = site(kind, nodes=4)
     submit(story, "low", 16)
     assert sorted(nodes(story, "low")) == ["gpu-3", "gpu-4"]
-    die(story, "gpu-1")
+    lose_nodes(story, "gpu-1")
     finish(story)
     assert (nodes(story, "owner"), spares(story)) == (["gpu-3", "gpu-2"], ["gpu-4"])
     assert story.status("low").state is State.RESTARTING
@@ -240,7 +229,7 @@ def test_two_borrow_parts_of_one_spare_node_and_only_who_must_ends(kind: Any) ->
     submit(story, "two", 4)
     submit(story, "three", 8)
     assert [nodes(story, name) for name in ("one", "two", "three")] == [["gpu-3"], ["gpu-3"], ["gpu-4"]]
-    die(story, "gpu-2")
+    lose_nodes(story, "gpu-2")
     assert [len(story.status(name).attempts) for name in ("one", "two", "three")] == [0, 0, 1]
     finish(story)
     assert (nodes(story, "owner"), story.status("owner").state) == (["gpu-1", "gpu-4"], State.RUNNING)
@@ -262,7 +251,7 @@ def test_where_all_nodes_are_lost_the_lent_ones_take_their_place(kind: Any) -> N
     story = site(kind, nodes=2, gpus=8)
     submit(story, "low")
     assert nodes(story, "low") == ["gpu-2"]
-    die(story, "gpu-1")
+    lose_nodes(story, "gpu-1")
     finish(story)
     assert (nodes(story, "owner"), story.status("owner").state) == (["gpu-2"], State.RUNNING)
 
@@ -274,7 +263,7 @@ def test_nobody_ends_for_an_owner_of_one_node_that_fits_on_a_free_one(kind: Any)
     submit(story, "low")
     assert (nodes(story, "filler"), nodes(story, "low")) == (["gpu-3"], spares(story))
     end(story, "filler")
-    die(story, "gpu-1")
+    lose_nodes(story, "gpu-1")
     finish(story)
     assert nodes(story, "owner") == ["gpu-3"]
     assert not story.status("low").attempts
@@ -325,7 +314,7 @@ def test_pods_that_stay_in_place_wait_for_a_borrower_too(kind: Any) -> None:
     story.add(priority_class("high", 100))
     submit(story, "low")
     assert (nodes(story, "low"), spares(story, "train")) == (["gpu-4"], ["gpu-4"])
-    die(story, "gpu-2")
+    lose_nodes(story, "gpu-2")
     assert [each.reason for each in story.status("low").attempts] == ["Preempted"]
     assert "train-a1-worker-00001-r1" not in story.pods()
     finish(story)
@@ -345,7 +334,7 @@ def test_after_ten_minutes_the_owner_waits_no_longer() -> None:
     """The borrower's Pod does not go: its kubelet confirms nothing."""
     story = site()
     submit(story, "low")
-    die(story, "gpu-2")
+    lose_nodes(story, "gpu-2")
     story.dead.add("gpu-3")
     for seconds, reason in ((599, "NodesLost"), (2, "PreemptionPending")):
         story.pass_time(seconds)
@@ -373,7 +362,7 @@ def test_what_a_borrower_leaves_of_a_spares_cpus_is_nobody_elses(kind: Any) -> N
     end(story, "f1" if nodes(story, "f1") == [spare] else "f2")
     submit(story, "greedy", 4, **{**HIGH, **needing(100)})
     assert nodes(story, "greedy") == [], "it would leave the owner no CPUs there"
-    die(story, *nodes(story, "owner"))
+    lose_nodes(story, *nodes(story, "owner"))
     finish(story)
     assert (nodes(story, "owner"), story.status("owner").state) == ([spare], State.RUNNING)
 
@@ -384,7 +373,7 @@ def test_an_owner_waits_for_the_pods_of_a_borrower_that_was_deleted() -> None:
     del story.objects["TrainingJob", "team-b", "low"]
     (pod,) = (each for each in story.pods() if each.startswith("low-"))
     story.mark_deleted(pod, grace_s=30)
-    die(story, "gpu-1")
+    lose_nodes(story, "gpu-1")
     assert spares(story) == ["gpu-2"]
     rival = job("rival", **HIGH)
     rival["metadata"]["creationTimestamp"] = "2026-11-01T00:00:00Z"

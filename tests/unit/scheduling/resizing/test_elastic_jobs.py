@@ -7,7 +7,7 @@ import pytest
 
 from closeknit.api.names import IMEX_CHANNELS
 from closeknit.api.reasons import PendingReason
-from closeknit.api.trainingjob_status import PlacementStatus, State
+from closeknit.api.trainingjob_status import State
 from closeknit.cluster.objects.quota import Quota
 from closeknit.cluster.objects.silence import Quiet
 from closeknit.lifecycle.writes.plan import Plan
@@ -15,6 +15,7 @@ from closeknit.scheduling.policy.probation import BETWEEN
 from scenarios.manifests import cluster_topology, device_class, priority_class, training_job
 from scenarios.manifests import pod as foreign_pod
 from scenarios.restarting_gangs import begins, running
+from scenarios.stories import placement
 from scenarios.story import Story, dra_node, plugin_node
 
 KINDS = pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["plugin", "DRA"])
@@ -73,12 +74,6 @@ def finish(story: Story, job: str) -> None:
     del story.objects["TrainingJob", "team-b", job]
     for name in [name for name in story.pods() if name.startswith(f"{job}-a")]:
         story.remove_pod(name)
-
-
-def placement(story: Story, name: str = "train") -> PlacementStatus:
-    found = story.status(name).placement
-    assert found is not None
-    return found
 
 
 def size(story: Story, name: str = "train") -> int:

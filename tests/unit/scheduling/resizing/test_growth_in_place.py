@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.trainingjob_status import PlacementStatus, State
+from closeknit.api.trainingjob_status import State
 from closeknit.cluster.objects.quota import Quota
 from closeknit.lifecycle.writes.results import Denial, DenialKind
 from scenarios.manifests import cluster_topology, training_job
-from scenarios.restarting_gangs import TEMPLATE, allow, begins, fails_at_barrier, waits
+from scenarios.restarting_gangs import TEMPLATE, allow, begins, fails_at_barrier, together, waits
+from scenarios.stories import nodes, placement
 from scenarios.story import Story, dra_node, plugin_node
 
 KINDS = pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["plugin", "DRA"])
@@ -22,16 +23,6 @@ ADDED = "train-a1-worker-00003-r1"
 def no_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake of ours fails the test, and is not told to the job."""
     monkeypatch.setattr("closeknit.scheduling.schedule.guarded", lambda run, *rest: run(*rest))
-
-
-def placement(story: Story) -> PlacementStatus:
-    found = story.status().placement
-    assert found is not None
-    return found
-
-
-def nodes(story: Story) -> list[str]:
-    return [each.name for each in placement(story).nodes]
 
 
 def small(
@@ -73,17 +64,6 @@ def of_train(story: Story) -> list[str]:
 
 def grow(story: Story) -> None:
     story.pass_time(5 * MINUTE)
-    story.settle()
-
-
-def together(story: Story, run: int) -> None:
-    """The new Pods are bound, all barriers wait, and all begin this run."""
-    story.run_all()
-    for pod in of_train(story):
-        waits(story, pod)
-        story.settle()
-    for pod in of_train(story):
-        begins(story, pod, run)
     story.settle()
 
 

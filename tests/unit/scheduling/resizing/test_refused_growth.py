@@ -8,6 +8,7 @@ from closeknit.api.reasons import EventReason
 from closeknit.api.trainingjob_status import State
 from closeknit.cluster.objects.quota import Quota
 from scenarios.manifests import cluster_topology
+from scenarios.stories import placement
 from scenarios.story import Story, dra_node, plugin_node
 from unit.scheduling.resizing.test_elastic_jobs import (
     MINUTE,
@@ -17,7 +18,6 @@ from unit.scheduling.resizing.test_elastic_jobs import (
     ends,
     finish,
     fixed,
-    placement,
     ready_to_grow,
     site,
     size,

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from closeknit.api.reasons import PendingReason
+from scenarios.stories import placement
 from scenarios.story import Story
 from unit.lifecycle.kueue.test_queues import admit, kueue_story, queued_job
 from unit.scheduling.resizing.test_elastic_jobs import (
@@ -16,7 +17,6 @@ from unit.scheduling.resizing.test_elastic_jobs import (
     ends,
     finish,
     fixed,
-    placement,
     site,
     size,
     small,
