@@ -18,6 +18,7 @@ from closeknit.lifecycle.kueue.workload_news import workload_news
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.decision import decide
 from closeknit.scheduling.memo.memory import Memory
+from closeknit.scheduling.queue.entries import queue_place
 from fuzz.good_objects import good_objects
 from fuzz.hostile import hostile
 
@@ -34,7 +35,7 @@ def decided(others: list[Any]) -> None:
     mistakes = [plan.error for plan in decision.plans if plan.error is not None and plan.job.name == "queued"]
     assert mistakes == []
     workload_news(cluster, NOW)
-    capacity_news(cluster, Tables(), CapacityPolicy("c"), NOW)
+    capacity_news(cluster, Tables(), CapacityPolicy("c"), NOW, queue_place)
 
 
 @pytest.mark.parametrize("stream", [Stream.WORKLOADS, Stream.RESOURCE_FLAVORS, Stream.PROVISIONING_REQUESTS])

@@ -50,6 +50,7 @@ from closeknit.lifecycle.writes.results import Denial, DenialKind
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.decision import Decision, decide
 from closeknit.scheduling.memo.memory import Memory
+from closeknit.scheduling.queue.entries import queue_place
 from faults.virtual_time import VirtualTimeLoop
 from scenarios.manifests import node, node_topology, resource_slice
 
@@ -187,7 +188,7 @@ class Story:
 
     def ask(self, policy: CapacityPolicy) -> CapacityNews:
         """What is asked of autoscalers now, and taken back, as the operator writes it."""
-        news = capacity_news(self.cluster.at(self.now), self.tables, policy, self.now, self._hopeless)
+        news = capacity_news(self.cluster.at(self.now), self.tables, policy, self.now, queue_place, self._hopeless)
         refused = _LOOP.run_until_complete(CapacityWrites(self._slots, lambda: self.now).ask(news))
         for job in news.forgotten:
             del self.capacity_notes[job]

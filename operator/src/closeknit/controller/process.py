@@ -42,6 +42,7 @@ from closeknit.runtime.address import Address
 from closeknit.runtime.responsive import measure_lag
 from closeknit.runtime.serving import Certificate
 from closeknit.runtime.web import WebServer
+from closeknit.scheduling.queue.entries import queue_place
 
 GAUGES_S = 5.0  # as often as anybody scrapes
 ASKED_S = 5.0  # nodes take minutes to come
@@ -253,7 +254,7 @@ class Process:
             if is_possible and not self.watched.has_new_machine:
                 try:
                     news = await self._worker.run(
-                        partial(capacity_news, cluster, self.loop.tables, policy, self._now(), hopeless)
+                        partial(capacity_news, cluster, self.loop.tables, policy, self._now(), queue_place, hopeless)
                     )
                     refused = await writes.ask(news)
                     self.watched.note_asking((*news.notes, *refused), news.forgotten)

@@ -14,6 +14,7 @@ from closeknit.lifecycle.capacity.capacity_news import MOST_REQUESTS, CapacityNe
 from closeknit.lifecycle.capacity.gang_shape import NodeGroup, node_groups
 from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.placement.gang.cache import Tables
+from closeknit.scheduling.queue.entries import queue_place
 from scenarios.manifests import Manifest, training_job
 from scenarios.story import Story, plugin_node
 
@@ -33,7 +34,7 @@ def waiting(*manifests: Manifest, nodes: int = 1, **spec: Any) -> Story:
 def news(story: Story, policy: CapacityPolicy = POLICY, *, is_served: bool = True) -> CapacityNews:
     decoded = [value for each in story.objects.values() if (value := from_document(each)) is not None]
     served = [ServedKind(PROVISIONING_SERVED)] if is_served else []
-    return capacity_news(build([*decoded, *served]).at(story.now), Tables(), policy, story.now)
+    return capacity_news(build([*decoded, *served]).at(story.now), Tables(), policy, story.now, queue_place)
 
 
 def shape(found: CapacityNews) -> tuple[int, str]:
@@ -212,6 +213,16 @@ def test_few_are_asked_at_a_time_those_that_come_first_in_the_queue() -> None:
     story.pass_time(60)
     found = [each.request["metadata"]["ownerReferences"][0]["name"] for each in news(story).missing]
     assert found == [f"job-{number}" for number in range(MOST_REQUESTS)]
+
+
+def test_a_short_job_asks_before_a_long_one_that_came_a_little_earlier() -> None:
+    """It goes before it in the queue, too."""
+    jobs = [training_job(f"job-{number}", spec={"gpus": 16}) for number in range(MOST_REQUESTS)]
+    for each in jobs:
+        each["metadata"]["creationTimestamp"] = "2026-11-21T08:00:00Z"
+    story = waiting(*jobs, expectedDuration="1h")
+    found = [each.request["metadata"]["ownerReferences"][0]["name"] for each in news(story).missing]
+    assert found == ["train", *(f"job-{number}" for number in range(MOST_REQUESTS - 1))]
 
 
 def test_what_is_asked_for_is_told_and_asked_once() -> None:

@@ -1,9 +1,10 @@
 """What to ask autoscalers for, for jobs that wait for nodes, and what to take back."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from closeknit.api.names import PLACEHOLDER_PODS, PROVISIONING_CLASS_ANNOTATION, JobKey
 from closeknit.api.objects import TrainingJob
@@ -35,6 +36,8 @@ ASKED_AFTER = timedelta(seconds=30)
 MOST_REQUESTS = 4  # of all jobs together: an autoscaler works at few at a time, and every one costs it a simulation
 MOST_SEARCHES = 16  # of one look: each is a question to placement, on the worker that decides
 NEVER = "Never"
+QueuePlaceOf = Callable[[Cluster, TrainingJob], tuple[Any, ...]]
+"""Sorts jobs as the queue."""
 _FOR_NODES = frozenset(
     {
         PendingReason.INSUFFICIENT_GPUS,
@@ -101,11 +104,17 @@ class _Asked:
 
 
 def capacity_news(
-    cluster: Cluster, tables: Tables, policy: CapacityPolicy, now: datetime, hopeless: Sequence[str] = ()
+    cluster: Cluster,
+    tables: Tables,
+    policy: CapacityPolicy,
+    now: datetime,
+    place: QueuePlaceOf,
+    hopeless: Sequence[str] = (),
 ) -> CapacityNews:
     """What to ask for and to take back: ProvisioningRequests where they are served, and placeholder Pods for jobs of
-    that class. Jobs that come first in the queue ask first, MOST_REQUESTS at a time; those that were found `hopeless`
-    at the look before come last and in turn, so that no number of them holds up the others."""
+    that class. Jobs that come first in the queue ask first, MOST_REQUESTS at a time: `place` is where each stands.
+    Those that were found `hopeless` at the look before come last and in turn, so that no number of them holds up the
+    others."""
     notes = {each.job: each for each in cluster.capacity.notes}
     forgotten = tuple(key for key, note in notes.items() if not _holds(note, cluster, policy, now))
     for key in forgotten:
@@ -117,7 +126,8 @@ def capacity_news(
     found: dict[str, GangShape | None] = {}
     left = MOST_REQUESTS - asked.kept
     turns = {uid: turn for turn, uid in enumerate(hopeless)}
-    waiting = {job.metadata.uid or "": job for job in _in_order(cluster, policy, now)}
+    in_order = sorted(_waiting(cluster, policy, now), key=partial(place, cluster))
+    waiting = {job.metadata.uid or "": job for job in in_order}
     for uid in sorted(waiting, key=lambda uid: turns.get(uid, -1)):
         job = waiting[uid]
         note = notes.get(job.key)
@@ -258,9 +268,9 @@ def _placeholder_ask(
     return PlaceholderAsk(job.key, job.metadata.uid or "", job.metadata.generation, pods)
 
 
-def _in_order(cluster: Cluster, policy: CapacityPolicy, now: datetime) -> Sequence[TrainingJob]:
-    """Jobs that may ask now, in the order of the queue."""
-    found: Iterable[TrainingJob] = (
+def _waiting(cluster: Cluster, policy: CapacityPolicy, now: datetime) -> Iterator[TrainingJob]:
+    """Jobs that may ask now, in no order."""
+    return (
         job
         for job in cluster.jobs.values()
         if waits_for_nodes(job)
@@ -270,7 +280,6 @@ def _in_order(cluster: Cluster, policy: CapacityPolicy, now: datetime) -> Sequen
         and job.status.pending is not None
         and _asks_from(job, job.status.pending) <= now
     )
-    return sorted(found, key=lambda job: (-cluster.priority(job), job.metadata.creation_timestamp or "", job.key))
 
 
 def _is_possible(class_name: str, cluster: Cluster, policy: CapacityPolicy) -> bool:
