@@ -16,11 +16,6 @@ def dealt(replicas: int, nodes: int) -> tuple[int, ...]:
     return tuple(server % nodes for server in range(replicas))
 
 
-def needs_of_one(spec: TrainingJobSpec) -> Needs:
-    """Each server's needs of its node; none for a job without servers."""
-    return server_needs(spec)
-
-
 def needs_on_a_node(spec: TrainingJobSpec) -> Needs:
     """What the Pods of a job need of each of its nodes besides GPUs: a worker, and as many servers as any has. Where
     the number of nodes is left open, one may have them all."""
@@ -30,7 +25,7 @@ def needs_on_a_node(spec: TrainingJobSpec) -> Needs:
     nodes = spec.gpus // (spec.topology.gpus_per_node or spec.gpus)
     most = -(-spec.parameter_servers.replicas // nodes)
     total = dict(worker)
-    for resource, amount in needs_of_one(spec):
+    for resource, amount in server_needs(spec):
         total[resource] = total.get(resource, 0) + most * amount
     return tuple(sorted(total.items()))
 

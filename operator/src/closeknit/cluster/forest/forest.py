@@ -90,6 +90,11 @@ class Forest:
             _known=_pruned(self._known, known, tree, emptied),
         )
 
+    @property
+    def free_gpus(self) -> int:
+        """How many GPUs are free on all nodes, excluded ones included: no gang can get more."""
+        return sum(group.free.bit_count() * nodes for group, nodes in self.now.counts.items())
+
     def only(self, names: frozenset[str]) -> Forest:
         """The forest of only these nodes."""
         return replace(self, now=only(self.now, names), empty=only(self.empty, names))

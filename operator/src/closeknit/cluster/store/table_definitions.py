@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 from closeknit.api.names import JobKey, Role
 from closeknit.api.nodetopology_status import RunEnd
 from closeknit.api.objects import ClusterTopology, TrainingJob
-from closeknit.api.trainingjob import BindingPolicy
 from closeknit.cluster.booking.booking import AwaitedAttempt, Booking, booking
-from closeknit.cluster.booking.gang_sidecar import worker_needs
 from closeknit.cluster.booking.job import InvalidJob
-from closeknit.cluster.booking.parameter_servers import needs_of_one
+from closeknit.cluster.booking.pod_needs import PodNeeds, pod_needs
 from closeknit.cluster.capacity.placeholder import CapacityRefusal, FirstAsk, Placeholder
 from closeknit.cluster.capacity.provisioning import ProvisioningRequest
 from closeknit.cluster.immutable.table import Index, ObjectKey, Reader, Table, by_key, by_name
@@ -28,7 +26,6 @@ from closeknit.cluster.objects.dra import DeviceTaintRule, ResourceClaim, Resour
 from closeknit.cluster.objects.dranet import NicSlice
 from closeknit.cluster.objects.nic_exposure import has_functions, is_claimed, with_nics
 from closeknit.cluster.objects.node_objects import DeviceClass, Node, PriorityClass
-from closeknit.cluster.objects.pod_requests import Needs
 from closeknit.cluster.objects.silence import Silence
 from closeknit.cluster.objects.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from closeknit.cluster.pods.pod import Lodger, Pod
@@ -55,45 +52,35 @@ DEVICE_CLASSES = Table[str, DeviceClass](by_name, _itself, touches=lambda reader
 
 # Jobs and their bookings.
 class BookedNeeds(NamedTuple):
-    """A job's booking, and each of its Pods' needs besides GPUs and NICs."""
+    """A job's booking, and the needs of its Pods."""
 
     booking: Booking
-    needs: Needs
-    server: Needs
-    """Needs of each of its parameter servers."""
-    mig: str
-    """The profile of its MIG device; empty without one, or for an unreadable job."""
-    takes_any: bool
-    """Whether it accepts any GPUs of a device plugin, or may do so, for an unreadable job."""
+    pods: PodNeeds
 
 
 def _booked(job: TrainingJob | InvalidJob) -> BookedNeeds | None:
     found = booking(job)
     if found is None:
         return None
-    if isinstance(job, InvalidJob):
-        return BookedNeeds(found, (), (), "", takes_any=True)
-    gpu = job.spec.gpu
-    takes_any = gpu.binding is BindingPolicy.BEST_EFFORT
-    return BookedNeeds(found, worker_needs(job.spec), needs_of_one(job.spec), gpu.mig or "", takes_any)
+    return BookedNeeds(found, PodNeeds() if isinstance(job, InvalidJob) else pod_needs(job.spec))
 
 
 def _booked_on(job: JobKey, booked: BookedNeeds) -> Iterable[tuple[str, BookedShare]]:
-    held = booked.booking
+    held, needs = booked.booking, booked.pods
     wanted = {
-        (resource, nics): with_nics(booked.needs, resource, nics)
+        (resource, nics): with_nics(needs.worker, resource, nics)
         for resource, nics in {(share.rdma_resource, len(share.nics)) for share in (*held.shares, *held.spares)}
     }
     for position, share in enumerate((*held.shares, *held.spares)):
         if share.lost:
             continue
         role, index = (Role.WORKER, position) if share.server is None else (Role.PARAMETER_SERVER, share.server)
-        pod = booked.server if share.server is not None else wanted[share.rdma_resource, len(share.nics)]
+        pod = needs.server if share.server is not None else wanted[share.rdma_resource, len(share.nics)]
         if share.succeeded:  # whether its Pod is still there or not
             pod = ()
         gpus, mig, resource = share.gpus, share.mig_device, ""
         if mig:
-            gpus, resource = (), mig_resource(booked.mig)
+            gpus, resource = (), mig_resource(needs.mig)
         yield (
             share.node,
             BookedShare(
@@ -110,7 +97,7 @@ def _booked_on(job: JobKey, booked: BookedNeeds) -> Iterable[tuple[str, BookedSh
                 resource,
                 () if share.succeeded or not is_claimed(share.rdma_resource) else share.nics,
                 not share.succeeded and has_functions(share.rdma_resource),
-                booked.takes_any or bool(share.nics),  # over NICs sets may be worth the same that are joined otherwise
+                needs.takes_any or bool(share.nics),  # over NICs sets may be worth the same that are joined otherwise
                 share.replacement,
                 position >= len(held.shares),
             ),

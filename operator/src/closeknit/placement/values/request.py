@@ -99,6 +99,11 @@ class Request:
         return self.patient_level if self.patient_level is not None else self.required_level
 
     @property
+    def takes_free_gpus(self) -> bool:
+        """Whether it takes whole free GPUs alone: no MIG device, and no GPU that others have, too."""
+        return self.mig is None and not self.allow_shared
+
+    @property
     def gives_way(self) -> bool:
         """Whether it waits for more than it prefers: too large for that level, it leaves its domains to others."""
         return self.preferred_level is not None and self.patient_level not in (None, self.preferred_level)

@@ -114,8 +114,8 @@ def _may_be_tried(case: Case, walk: Walk) -> bool:
 
 def _has_room_in_all(asked: Request, cluster: Cluster) -> bool:
     """Whether as many GPUs are free as the gang asks for, wherever they lie: who moves takes as many as it leaves."""
-    if asked.mig is not None or asked.allow_shared:
-        return True  # which are no whole GPUs
+    if not asked.takes_free_gpus:
+        return True
     return sum(view.free_gpus for view in cluster.nodes.values() if view.exclusion is None) >= asked.gpus
 
 

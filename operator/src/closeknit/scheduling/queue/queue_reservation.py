@@ -13,10 +13,8 @@ from typing import NamedTuple
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.api.reasons import PendingReason
-from closeknit.api.trainingjob import BindingPolicy
-from closeknit.cluster.booking.gang_sidecar import server_needs, worker_needs
+from closeknit.cluster.booking.pod_needs import PodNeeds, pod_needs
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.objects.pod_requests import Needs
 from closeknit.lifecycle.reserved_words import behind_reservation
 from closeknit.lifecycle.restart.lemons import Lemon
 from closeknit.lifecycle.status.pauses import is_between
@@ -66,14 +64,9 @@ class TakenBeside(NamedTuple):
 
     shares: tuple[Share, ...]
     spares: tuple[Share, ...]
-    needs: Needs
-    """Of each of its Pods."""
+    pods: PodNeeds
     servers: int
     """How many parameter servers it has; their nodes follow from the shares."""
-    server_needs: Needs
-    """Of each of these."""
-    mig: str | None
-    binding: BindingPolicy
     holder: JobKey | None
     """The job, where it gives up what it holds there."""
 
@@ -226,11 +219,8 @@ class QueueReservation:
         key = TakenBeside(
             found.shares,
             found.spares,
-            worker_needs(spec),
+            pod_needs(spec),
             0 if spec.parameter_servers is None else spec.parameter_servers.replicas,
-            server_needs(spec),
-            spec.gpu.mig,
-            spec.gpu.binding,
             None if room.future.booking_of(job.key) is None else job.key,
         )
         known = self._asked_beside[1]

@@ -54,12 +54,11 @@ class ReservedRoom:
     def _leaves_too_few(self, answer: Placement) -> bool:
         """Whether fewer GPUs than the first job asks for are free in all beside this, so that nobody need ask whether
         they fit."""
-        if self.asked.mig is not None or self.asked.allow_shared:
+        if not self.asked.takes_free_gpus:
             return False
-        free = sum(group.free.bit_count() * number for group, number in self.future.forest.now.counts.items())
         nodes = self.future.nodes
         taken = sum(len({*nodes[share.node].free} & {*share.gpus}) for share in answer.shares if share.node in nodes)
-        return free - taken < self.asked.gpus
+        return self.future.forest.free_gpus - taken < self.asked.gpus
 
     def moved(self, reservation: Reservation) -> Self:
         """The room of the same job elsewhere."""

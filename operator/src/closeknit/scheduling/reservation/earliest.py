@@ -44,8 +44,7 @@ def earliest_fit(
     def fits(moments: int) -> bool:
         return can_place(futures.after(moments), asked, tables)
 
-    is_counted = asked.mig is None and not asked.allow_shared  # else it takes what is not free, too
-    misses = futures.with_fewer_than(asked.gpus) if is_counted else 0
+    misses = futures.with_fewer_than(asked.gpus) if asked.takes_free_gpus else 0
     guess = 0 if known is None else _as_far_as(known.ended, ends)
     if misses < guess - 1 and futures.affords(guess):
         if fits(guess - 1):
@@ -99,7 +98,7 @@ class _Futures:
     def with_fewer_than(self, gpus: int) -> int:
         """The number of moments after which fewer GPUs are free in all, so that nobody need ask whether these fit."""
         cluster = self._known[0]
-        free = sum(len(view.free) for view in cluster.nodes.values())
+        free = cluster.forest.free_gpus
         for moments, jobs in enumerate(self._ends):
             if free >= gpus:
                 return max(0, moments - 1)

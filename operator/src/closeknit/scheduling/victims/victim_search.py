@@ -106,7 +106,7 @@ class _Counts:
     @classmethod
     def of(cls, cluster: Cluster, asked: Request, victims: Sequence[Victim]) -> "_Counts":
         """Of the cluster with all victims on it."""
-        if asked.mig is not None or asked.allow_shared:
+        if not asked.takes_free_gpus:
             return cls(0, None, {}, {}, {})
         held: dict[str, dict[Victim, frozenset[int]]] = {}
         for victim in victims:
