@@ -187,18 +187,14 @@ class Cluster:
                     for resource, amount in taker.amounts.items():
                         more[resource] = more.get(resource, 0) + amount
             pairs.append((view, view.freed(freed, more)))
-        nodes = Map(self.nodes).update({view.name: view for _, view in pairs if view is not None})
-        return replace(self, nodes=nodes, _grown=_Grown(self.levels, nodes, self.forest.after(pairs)))
+        return self._with_views(pairs)
 
     def without(self, devices: Mapping[str, Collection[str]]) -> "Cluster":
         """The cluster as if these GPUs and MIG devices, uuids by node, could not be given out; the same object without
         any."""
         views = ((self.nodes.get(name), uuids) for name, uuids in sorted(devices.items()))
         pairs: _Pairs = [(view, view.without(uuids)) for view, uuids in views if view is not None]
-        if not pairs:
-            return self
-        nodes = Map(self.nodes).update({view.name: view for _, view in pairs if view is not None})
-        return replace(self, nodes=nodes, _grown=_Grown(self.levels, nodes, self.forest.after(pairs)))
+        return self._with_views(pairs) if pairs else self
 
     def takers(self, node: str) -> tuple[GpuUser, ...]:
         """Users of a node's resources except Lodgers: Pods, and shares booked for coming Pods, in order."""
@@ -318,9 +314,7 @@ class Cluster:
 
     def with_nodes(self, views: Iterable[NodeView]) -> "Cluster":
         """The cluster as if these nodes were there, too: for what-if questions."""
-        pairs: _Pairs = [(None, view) for view in views]
-        nodes = Map(self.nodes).update({view.name: view for _, view in pairs if view is not None})
-        return replace(self, nodes=nodes, _grown=_Grown(self.levels, nodes, self.forest.after(pairs)))
+        return self._with_views([(None, view) for view in views])
 
     @property
     def topologies(self) -> Mapping[str, ClusterTopology]:
@@ -346,6 +340,11 @@ class Cluster:
         grown = self._grown
         assert grown is not None  # noqa: S101 - __post_init__ sees to it, for the type checker
         return grown.forest
+
+    def _with_views(self, pairs: _Pairs) -> "Cluster":
+        """The cluster with the new view of each pair in place of the old one, for what-if questions."""
+        nodes = Map(self.nodes).update({view.name: view for _, view in pairs if view is not None})
+        return replace(self, nodes=nodes, _grown=_Grown(self.levels, nodes, self.forest.after(pairs)))
 
     def _with(self, tables: ObjectTables, levels: Levels, touched: Iterable[str], now: datetime | None) -> "Cluster":
         old = self._tables
