@@ -14,6 +14,7 @@ import highspy
 import numpy
 
 from bench.rank_parts import Parts
+from closeknit.placement.ranks.axis_traffic import Edges
 from closeknit.placement.values.request import Request
 
 SECONDS = 5.0  # for one program; what is proven by then is the bound
@@ -54,6 +55,14 @@ class _Program:
         info = self.solver.getInfo()
         is_reached = self.solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
         return (info.objective_function_value if is_reached else info.mip_dual_bound), is_reached
+
+
+def crossing(domains: Sequence[tuple[str, ...]], edges: Edges) -> float:
+    """What goes across domains in this order of hosts, summed over the levels."""
+    return sum(
+        weight * sum(a != b for a, b in zip(domains[one], domains[other], strict=True))
+        for (one, other), weight in edges.items()
+    )
 
 
 def least_crossing(known: Sequence[tuple[str, ...]], request: Request) -> tuple[float, bool]:

@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy
 from numpy.typing import NDArray
 
+from bench.rank_oracle import crossing
 from bench.rank_parts import Parts
 from closeknit.placement.ranks.axis_traffic import between_hosts
-from closeknit.placement.ranks.host_order import NEAR, crossing
+from closeknit.placement.ranks.host_order import NEAR
 from closeknit.placement.values.request import Request
 
 MOST_NUMBERS = 1_000_000  # ways to hold some of the hosts: 786,240 are counted in 7 s

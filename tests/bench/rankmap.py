@@ -27,11 +27,11 @@ from random import Random
 from typing import Any, NamedTuple
 
 from bench.chart import Bars, table, write
-from bench.rank_oracle import SECONDS, least_crossing
+from bench.rank_oracle import SECONDS, crossing, least_crossing
 from bench.rank_stages import least_sent
 from closeknit.placement.ranks.axis_traffic import between_hosts
 from closeknit.placement.ranks.coordinates import in_fabric_order
-from closeknit.placement.ranks.host_order import crossing, ordered
+from closeknit.placement.ranks.host_order import ordered
 from closeknit.placement.values.request import Request
 from harness.progress import Progress
 from scenarios.clusters import wanted

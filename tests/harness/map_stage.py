@@ -18,7 +18,6 @@ from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.controller.mapserver.feed import MapFeed
 from closeknit.controller.mapserver.pages import MapPages
 from closeknit.controller.mapserver.viewers import Viewers
-from closeknit.controller.worker import InlineWorker
 from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.placement.fragmentation import fragmentation
 from closeknit.placement.gang.cache import Tables
@@ -27,6 +26,7 @@ from closeknit.runtime.address import Address
 from closeknit.runtime.web import WebServer
 from closeknit.scheduling.memo.advice import Advisor
 from closeknit.scheduling.memo.memory import Memory
+from harness.inline_worker import InlineWorker
 from scenarios.machines import MACHINES
 from scenarios.manifests import (
     Manifest,

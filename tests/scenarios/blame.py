@@ -3,7 +3,17 @@
 from datetime import timedelta
 from pathlib import Path
 
-from closeknit.cluster.pods.symptoms import Symptom, SymptomSource, spoken
+from closeknit.cluster.pods.symptoms import (
+    CONTAINER_REASONS,
+    DRIVER_WORDS,
+    EVICTIONS,
+    KUBELET_REASONS,
+    SCHEDULER_WORDS,
+    WAITING_REASONS,
+    WAITING_WORDS,
+    Symptom,
+    SymptomSource,
+)
 from closeknit.lifecycle.status.blame import TABLE, Blame, Follows, Row
 
 PAGE = Path(__file__).parents[2] / "docs/blame.md"
@@ -13,6 +23,14 @@ What others say of a job's Pods, whose fault each of it is, and what comes of it
 the table that the operator decides by (`closeknit.lifecycle.status.blame`), and from the words that it knows
 (`closeknit.cluster.pods.symptoms`). Only what is this job's fault is charged to it.
 """
+
+
+def spoken(symptom: Symptom) -> list[str]:
+    """The words that identify it."""
+    known = (*SCHEDULER_WORDS, *KUBELET_REASONS, *EVICTIONS, *CONTAINER_REASONS, *WAITING_REASONS)
+    drivers = DRIVER_WORDS if symptom is Symptom.DEVICES_NOT_GIVEN else ()
+    waiting = WAITING_WORDS if symptom is Symptom.RANK_NOT_STARTED else ()
+    return [*(words for words, found in known if found is symptom), *drivers, *waiting]
 
 
 def page() -> str:

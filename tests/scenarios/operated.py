@@ -10,7 +10,7 @@ from closeknit.controller.leader.leadership import Elected, Election, Leadership
 from closeknit.controller.loop import SchedulingLoop
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.watched_cluster import WatchedCluster
-from closeknit.controller.worker import InlineWorker, Worker
+from closeknit.controller.worker import Worker
 from closeknit.controller.writes.resources import PODS, RESOURCE_CLAIMS, TRAINING_JOBS
 from closeknit.controller.writes.write_slots import WriteSlots
 from closeknit.controller.writes.writes import Writes
@@ -20,6 +20,7 @@ from faults.fault import Call, Fault
 from faults.kinds import NODES
 from faults.memory_api import MemoryApi
 from faults.store import Store
+from harness.inline_worker import InlineWorker
 
 T = TypeVar("T")
 

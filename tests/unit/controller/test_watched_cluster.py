@@ -10,7 +10,6 @@ from closeknit.api.objects import TrainingJob
 from closeknit.cluster.objects.silence import NODE_LEASES, POLL_S, Quiet
 from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.controller.watched_cluster import UNHURRIED_S, WatchedCluster
-from closeknit.controller.worker import InlineWorker
 from closeknit.kube.api import Key, Resource
 from closeknit.kube.errors import Forbidden
 from closeknit.placement.gpusets import search_cost
@@ -19,6 +18,7 @@ from closeknit.scheduling import warm_up
 from faults import virtual_time
 from faults.fault import Call
 from faults.store import Store
+from harness.inline_worker import InlineWorker
 from scenarios.manifests import pod, training_job, worker
 from scenarios.operated import BEGIN, MortalApi, Operator, add
 from scenarios.story import plugin_node

@@ -50,11 +50,3 @@ class ThreadWorker:
     def _work(self) -> None:
         while True:
             self._queue.get()()
-
-
-class InlineWorker:
-    """Does it at once, for tests on a virtual clock and for callers without an event loop."""
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """What the work gives, or raises."""
-        return work()

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.rank_oracle import crossing
 from closeknit.placement.ranks.axis_traffic import between_hosts
 from closeknit.placement.ranks.coordinates import coordinates, in_fabric_order
-from closeknit.placement.ranks.host_order import crossing, ordered
+from closeknit.placement.ranks.host_order import ordered
 from closeknit.placement.values.request import Request
 from scenarios.clusters import wanted
 

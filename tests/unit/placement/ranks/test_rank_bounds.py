@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
-from bench.rank_oracle import least_crossing
+from bench.rank_oracle import crossing, least_crossing
 from bench.rank_stages import least_sent
 from closeknit.placement.ranks.axis_traffic import between_hosts
 from closeknit.placement.ranks.coordinates import in_fabric_order
-from closeknit.placement.ranks.host_order import crossing, ordered
+from closeknit.placement.ranks.host_order import ordered
 from closeknit.placement.values.request import Request
 from scenarios.clusters import wanted
 

@@ -256,14 +256,6 @@ WAITING_WORDS: tuple[str, ...] = (
 )
 
 
-def spoken(symptom: Symptom) -> list[str]:
-    """The words that identify it."""
-    known = (*SCHEDULER_WORDS, *KUBELET_REASONS, *EVICTIONS, *CONTAINER_REASONS, *WAITING_REASONS)
-    drivers = DRIVER_WORDS if symptom is Symptom.DEVICES_NOT_GIVEN else ()
-    waiting = WAITING_WORDS if symptom is Symptom.RANK_NOT_STARTED else ()
-    return [*(words for words, found in known if found is symptom), *drivers, *waiting]
-
-
 def of_pod(pod: Pod, trainer: str | None) -> Said | None:
     """The symptom of a Pod that has failed, that Kubernetes is about to end, or that does not get its devices; None for
     any other. The trainer counts, and if that has not failed the first failed container."""

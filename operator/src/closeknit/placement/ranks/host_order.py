@@ -48,11 +48,6 @@ def ordered(domains: Sequence[tuple[str, ...]], request: Request) -> list[int]:
     return places.hosts_of(places.best(starts, lines))
 
 
-def crossing(domains: Sequence[tuple[str, ...]], edges: Edges) -> float:
-    """What goes across domains in this order of hosts, summed over the levels."""
-    return sum(weight * _apart(domains[one], domains[other]) for (one, other), weight in edges.items())
-
-
 def _apart(one: tuple[str, ...], other: tuple[str, ...]) -> int:
     """At how many levels two hosts are in different domains."""
     return sum(1 for a, b in zip(one, other, strict=True) if a != b)
