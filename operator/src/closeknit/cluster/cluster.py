@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, NamedTuple, Self
 
 from immutables import Map
@@ -26,7 +27,7 @@ from closeknit.cluster.node.users import GpuUser
 from closeknit.cluster.node.view import node_view
 from closeknit.cluster.objects.agent_report import AgentReport
 from closeknit.cluster.objects.dra import ResourceClaim
-from closeknit.cluster.objects.node_objects import DeviceClass, PriorityClass
+from closeknit.cluster.objects.node_objects import DeviceClass
 from closeknit.cluster.objects.pod_requests import Amounts
 from closeknit.cluster.objects.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from closeknit.cluster.pods.pod import Pod
@@ -353,7 +354,8 @@ class Cluster:
             classes = tables.all(PRIORITIES)
             priorities = Map({name: entry.value for name, entry in classes.items()})
             # Of several global defaults the lowest holds, as the Priority admission plugin has it.
-            default = min((each for each in classes.values() if each.global_default), key=_default_order, default=None)
+            defaults = (each for each in classes.values() if each.global_default)
+            default = min(defaults, key=attrgetter("value", "name"), default=None)
             default_priority = 0 if default is None else default.value
             meek = frozenset(each.name for each in classes.values() if not each.preempts)
             meek |= {""} if default is not None and not default.preempts else frozenset()
@@ -412,10 +414,6 @@ class Cluster:
             else:
                 changed[name] = view
         return (changed.finish(), pairs) if pairs else (self.nodes, pairs)
-
-
-def _default_order(entry: PriorityClass) -> tuple[int, str]:
-    return entry.value, entry.name
 
 
 def _imex_with(classes: Mapping[str, DeviceClass]) -> frozenset[Binding]:

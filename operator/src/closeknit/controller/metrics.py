@@ -11,7 +11,7 @@ from prometheus_client.process_collector import ProcessCollector
 from closeknit.api.objects import TrainingJob
 from closeknit.api.reasons import ConditionReason, ConditionType, EndReason, ExclusionReason, PendingReason
 from closeknit.api.text.quantity import duration_s
-from closeknit.api.trainingjob_status import EndedAttempt, Phases, State, TrainingJobStatus
+from closeknit.api.trainingjob_status import Phases, State, TrainingJobStatus
 from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.pods.pod import Pod
 from closeknit.controller.gauges.ranks import RankInfo
@@ -340,7 +340,7 @@ class Metrics:
 
     def _count_run(self, status: TrainingJobStatus, before: TrainingJobStatus, pods: Sequence[Pod]) -> None:
         """Where the time went of a gang that has begun to run."""
-        last, was = (_last_phases(each.attempts) for each in (status, before))
+        last, was = (each.attempts[-1].phases if each.attempts else None for each in (status, before))
         if last is not None and last.start:
             known = _lengths(was) if was is not None and was.start else {}
             for phase, length in _lengths(last).items():
@@ -408,7 +408,3 @@ def _is_mismatched(status: TrainingJobStatus) -> bool:
 
 def _lengths(phases: Phases) -> dict[str, str]:
     return {phase: length for phase, length in phases if length is not None}
-
-
-def _last_phases(attempts: Sequence[EndedAttempt]) -> Phases | None:
-    return attempts[-1].phases if attempts else None

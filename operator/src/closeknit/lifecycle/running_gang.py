@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import inf
 
-from closeknit.api.reasons import ConditionReason, ConditionType, EventAction, EventReason
+from closeknit.api.reasons import ConditionReason, ConditionType, EndReason, EventAction, EventReason
 from closeknit.api.text.nccl_version import NcclVersion
 from closeknit.api.trainingjob_status import EnvironmentStatus, TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
@@ -47,9 +47,9 @@ from closeknit.lifecycle.health.attempt_end import (
     child_deleted,
     claim_stays,
     device_died,
+    end,
     failed,
     left_behind,
-    node_changed,
     node_lost,
     replaced,
     succeeded,
@@ -131,7 +131,7 @@ def _complete(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
         return subject.plan(actions=old, wake_after_s=seconds_until(ready, subject.now))
     gang = attempt.gang()
     if isinstance(gang, Lost):
-        return node_changed(attempt, gang)
+        return end(attempt, EndReason.NODE_CHANGED, gang.message)  # a booked node no longer matches the booking
     there = [at for at, pod in enumerate(attempt.pods) if pod is not None]
     if attempt.is_swapping and (words := told_otherwise(gang, attempt, there)):  # since the booking
         return abandoned(subject, attempt.booking.shares, words)

@@ -158,7 +158,7 @@ def _object(manifest: Manifest) -> ClusterObject | None:
     if manifest.kind == TRAINING_JOB:
         return _training_job(manifest)
     if manifest.kind == NODE_TOPOLOGY:
-        return _agent_report(manifest)
+        return report(_node_topology(manifest))
     return strict.read(manifest, ClusterTopology)
 
 
@@ -196,10 +196,6 @@ def node_topologies(file: Path) -> list[NodeTopology]:
     if not found:
         raise BadInput(file, None, "", f"expected a NodeTopology, found {_kinds(there)}")
     return [_node_topology(manifest) for manifest in found.values()]
-
-
-def _agent_report(manifest: Manifest) -> AgentReport:
-    return report(_node_topology(manifest))
 
 
 def _node_topology(manifest: Manifest) -> NodeTopology:

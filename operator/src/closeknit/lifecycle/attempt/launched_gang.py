@@ -1,6 +1,7 @@
 """The Gang that launch turns into children: a booking, with the current facts of its machines."""
 
 from dataclasses import dataclass
+from operator import attrgetter
 
 from closeknit.api.clustertopology import Fabric, SriovNetwork
 from closeknit.api.names import (
@@ -142,11 +143,8 @@ def _resource(view: NodeView, share: BookingShare) -> str:
 def _functions(view: NodeView, fabric: Fabric) -> tuple[SriovNetwork, ...]:
     """Networks of a node's SR-IOV functions, by resource."""
     offered = view.rdma.functions if view.rdma else ()
-    return tuple(sorted((each for each in fabric.sriov_networks if each.resource in offered), key=_by_resource))
-
-
-def _by_resource(network: SriovNetwork) -> str:
-    return network.resource
+    found = (each for each in fabric.sriov_networks if each.resource in offered)
+    return tuple(sorted(found, key=attrgetter("resource")))
 
 
 def _is_offered(view: NodeView, share: BookingShare, functions: tuple[SriovNetwork, ...]) -> bool:

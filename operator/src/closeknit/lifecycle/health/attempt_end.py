@@ -158,11 +158,6 @@ def gpus_or_node(attempt: Attempt, share: BookingShare) -> tuple[str, ...]:
     return named if 2 * len(before.union(named)) <= len(there) else ()
 
 
-def node_changed(attempt: Attempt, lost: Lost) -> Plan:
-    """The end if a booked node no longer matches the booking, and nothing has run yet."""
-    return end(attempt, EndReason.NODE_CHANGED, lost.message)
-
-
 def node_lost(attempt: Attempt, dead: Mapping[str, str]) -> Plan:
     """The end if nodes of the gang are dead, each with the words about it. It was when they gave no sign of life any
     more, and not when that had lasted long enough: the others have waited for them since."""

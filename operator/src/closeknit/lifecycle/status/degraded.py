@@ -77,7 +77,7 @@ def _found(gang: Gang, cluster: Cluster) -> Iterator[Degradation]:
     """All findings. The first must stay first: it is read again when its attempt is no longer listed."""
     if Remedy.WITHOUT_NVLS in gang.remedies:
         yield Degradation(ConditionReason.WITHOUT_MULTICAST, Remedy.WITHOUT_NVLS.value)
-    if gang.net in MIXED and any(_has_nics(cluster, worker.node) for worker in gang.workers):
+    if gang.net in MIXED and any(_kinds(cluster.nodes[worker.node]) for worker in gang.workers):
         yield Degradation(ConditionReason.OVER_SOCKETS, _mixed(gang, cluster), is_mended_by_spec=True)
     if (words := _unoffered(gang, cluster)) is not None:
         is_advice = gang.net is not Net.OPEN or not _asked(gang)
@@ -134,10 +134,6 @@ def harmed(made: Environment) -> str | None:
         return None
     told = ", ".join(dict.fromkeys(hazard.name for hazard in made.hazards))
     return f"settings of its template make it slow, wrong or impossible: {told} (status.environment.warnings)"
-
-
-def _has_nics(cluster: Cluster, node: str) -> bool:
-    return bool(_kinds(cluster.nodes[node]))
 
 
 def _mixed(gang: Gang, cluster: Cluster) -> str:

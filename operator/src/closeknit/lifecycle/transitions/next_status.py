@@ -180,7 +180,8 @@ def booked_on(job: StoredJob, placement: PlacementStatus, lent: str | None = Non
 
 
 def _booked_on(job: StoredJob, placement: PlacementStatus) -> str:
-    told, wanted = f"booked on {names([node.name for node in assignments(placement)])}", _spares_wanted(job)
+    told = f"booked on {names([node.name for node in assignments(placement)])}"
+    wanted = job.spec.spares if isinstance(job, TrainingJob) else 0
     if placement.gpus is not None and isinstance(job, TrainingJob):
         told = f"{told}, with {placement.gpus} of {count(job.spec.gpus, 'GPU')}"
     spare = [node.name for node in placement.spares or ()]
@@ -188,10 +189,6 @@ def _booked_on(job: StoredJob, placement: PlacementStatus) -> str:
         return told
     few = "" if len(spare) >= wanted else f", {len(spare)} of {wanted}: no more nodes like its own were free near them"
     return f"{told}; spare: {names(spare) if spare else 'none'}{few}"
-
-
-def _spares_wanted(job: StoredJob) -> int:
-    return job.spec.spares if isinstance(job, TrainingJob) else 0
 
 
 def given_up(why: str, stays: str | None) -> str:

@@ -6,8 +6,9 @@ the gang fits; those go back without which it fits as well; and the exact search
 what is cheap beside it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import inf
 
 from closeknit.api.trainingjob import NvlinkPolicy
@@ -264,11 +265,7 @@ def _refined(ground: Ground, asked: Request, found: tuple[Victim, ...], order: _
     """The exact answer among these and the cheapest others of their domain."""
     if len(found) > EXACT or len(ground.cluster.nodes) > REFINED_NODES:
         return found
-    others = (victim for victim in _flat(order) if victim not in found)
+    others = (victim for victim in chain.from_iterable(order) if victim not in found)
     near = [*found, *(victim for victim, _ in zip(others, range(EXACT - len(found)), strict=False))]
     near.sort(key=lambda victim: (victim.lost_gpu_s, victim.key))
     return _exactly(ground, asked, near, MOST_REFINED) or found
-
-
-def _flat(order: _Steps) -> Iterator[Victim]:
-    return (victim for step in order for victim in step)
