@@ -1,6 +1,7 @@
 """How the stories of a job's life begin, and what they look at."""
 
 from datetime import timedelta
+from typing import Any
 
 from closeknit.api.trainingjob_status import NodeAssignment, PlacementStatus
 from closeknit.cluster.objects.silence import Quiet
@@ -83,3 +84,36 @@ def lose_nodes(story: Story, *names: str) -> None:
 
 def ended(story: Story) -> list[tuple[int, str, bool]]:
     return [(attempt.number, attempt.reason, attempt.charged) for attempt in story.status().attempts]
+
+
+def begin(story: Story) -> None:
+    """All Pods run, and their containers with them."""
+    story.settle()
+    story.run_all()
+    for name in story.pods():
+        if story.pod(name)["status"].get("phase") == "Running":
+            states = [{"name": "trainer", "state": {"running": {"startedAt": "2026-11-21T10:00:00Z"}}}]
+            story.change_pod(name, containerStatuses=states)
+    story.settle()
+
+
+def submit(story: Story, name: str, gpus: int = 8, **spec: Any) -> None:
+    story.add(training_job(name, spec={"gpus": gpus, **spec}))
+    begin(story)
+
+
+def end(story: Story, name: str) -> None:
+    """A job is deleted, and all that it owns."""
+    del story.objects["TrainingJob", "team-b", name]
+    for pod in [each for each in story.pods() if each.startswith(f"{name}-a")]:
+        story.remove_pod(pod)
+
+
+def finish(story: Story) -> None:
+    """Kubelets end what they were told to end, and Kubernetes frees the claims of that."""
+    story.end_stopped()
+    for (kind, _, name), pod in story.objects.items():
+        claim = story.objects.get(("ResourceClaim", "team-b", name))
+        if kind == "Pod" and pod["status"]["phase"] == "Failed" and claim is not None:
+            claim.pop("status", None)
+    begin(story)

@@ -13,9 +13,9 @@ from closeknit.lifecycle.topology_status import levels_of
 from closeknit.placement.fragmentation import fragmentation
 from closeknit.placement.gang.cache import Tables
 from scenarios.fleets import Followed
-from scenarios.manifests import device_class, priority_class, training_job
+from scenarios.manifests import device_class, priority_class
 from scenarios.restarting_gangs import running
-from scenarios.stories import end_trainer, lose_nodes, nodes
+from scenarios.stories import begin, end, end_trainer, finish, lose_nodes, nodes, submit
 from scenarios.story import Story, dra_node, plugin_node
 from unit.scheduling.test_incremental import dra_nodes
 
@@ -46,39 +46,6 @@ def label(story: Story, node: str, queue: str | None = "research") -> None:
         labels.pop(SPARE_FOR_LABEL, None)
     else:
         labels[SPARE_FOR_LABEL] = queue
-
-
-def begin(story: Story) -> None:
-    """All Pods run, and their containers with them."""
-    story.settle()
-    story.run_all()
-    for name in story.pods():
-        if story.pod(name)["status"].get("phase") == "Running":
-            states = [{"name": "trainer", "state": {"running": {"startedAt": "2026-11-21T10:00:00Z"}}}]
-            story.change_pod(name, containerStatuses=states)
-    story.settle()
-
-
-def submit(story: Story, name: str, gpus: int = 8, **spec: Any) -> None:
-    story.add(training_job(name, spec={"gpus": gpus, **spec}))
-    begin(story)
-
-
-def end(story: Story, name: str) -> None:
-    """A job is deleted, and all that it owns."""
-    del story.objects["TrainingJob", "team-b", name]
-    for pod in [each for each in story.pods() if each.startswith(f"{name}-a")]:
-        story.remove_pod(pod)
-
-
-def finish(story: Story) -> None:
-    """Kubelets end what they were told to end, and Kubernetes frees the claims of that."""
-    story.end_stopped()
-    for (kind, _, name), pod in story.objects.items():
-        claim = story.objects.get(("ResourceClaim", "team-b", name))
-        if kind == "Pod" and pod["status"]["phase"] == "Failed" and claim is not None:
-            claim.pop("status", None)
-    begin(story)
 
 
 def refusal(story: Story, name: str) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from closeknit.scheduling.decision import decide
 from closeknit.scheduling.memo.memory import Memory
 from scenarios.manifests import priority_class, training_job
 from scenarios.restarting_gangs import running
-from scenarios.stories import lose_nodes, nodes
+from scenarios.stories import begin, end, finish, lose_nodes, nodes, submit
 from scenarios.story import Story, dra_node, plugin_node
 
 KINDS = pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["plugin", "DRA"])
@@ -42,42 +42,9 @@ def job(name: str, gpus: int = 8, **spec: Any) -> dict[str, Any]:
     return training_job(name, spec={"gpus": gpus, **spec})
 
 
-def begin(story: Story) -> None:
-    """All Pods run, and their containers with them."""
-    story.settle()
-    story.run_all()
-    for name in story.pods():
-        if story.pod(name)["status"].get("phase") == "Running":
-            states = [{"name": "trainer", "state": {"running": {"startedAt": "2026-11-21T10:00:00Z"}}}]
-            story.change_pod(name, containerStatuses=states)
-    story.settle()
-
-
-def submit(story: Story, name: str, gpus: int = 8, **spec: Any) -> None:
-    story.add(job(name, gpus, **spec))
-    begin(story)
-
-
-def finish(story: Story) -> None:
-    """Kubelets end what they were told to end, and Kubernetes frees the claims of that."""
-    story.end_stopped()
-    for (kind, _, name), pod in story.objects.items():
-        claim = story.objects.get(("ResourceClaim", "team-b", name))
-        if kind == "Pod" and pod["status"]["phase"] == "Failed" and claim is not None:
-            claim.pop("status", None)
-    begin(story)
-
-
 def spares(story: Story, name: str = "owner") -> list[str]:
     placement = story.status(name).placement
     return [] if placement is None else [each.name for each in placement.spares or ()]
-
-
-def end(story: Story, name: str) -> None:
-    """A job is deleted, and all that it owns."""
-    del story.objects["TrainingJob", "team-b", name]
-    for pod in [each for each in story.pods() if each.startswith(f"{name}-a")]:
-        story.remove_pod(pod)
 
 
 def live_pods_on(story: Story, node: str) -> list[str]:
