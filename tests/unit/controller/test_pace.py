@@ -7,7 +7,7 @@ from typing import TypeVar
 from closeknit.controller.loop import LONGEST_REST_S
 from faults import virtual_time
 from faults.store import Store
-from scenarios.manifests import pod
+from scenarios.manifests import pod, training_job
 from scenarios.operated import MortalApi, Operator, add
 from scenarios.story import plugin_node
 
@@ -56,3 +56,24 @@ def test_decisions_take_a_twenty_fifth_of_the_time_while_changes_pour_in() -> No
 def test_decisions_that_take_long_are_not_put_off_for_long() -> None:
     takes_s = 1.0  # a look and a decision take two of them
     assert worked_s(takes_s, for_s=9) >= 9 * 2 * takes_s / (2 * takes_s + LONGEST_REST_S) - 2 * takes_s
+
+
+def test_decisions_follow_each_other_while_each_leaves_jobs_for_the_next() -> None:
+    """With the rest between them sixty jobs that fit took four seconds. A look and a decision take 40 ms here."""
+    store = Store()
+    for number in range(8):
+        for manifest in plugin_node(f"gpu-{number}"):
+            add(store, manifest)
+    operator = Operator(MortalApi(store), SlowWorker(0.02))
+
+    async def story() -> int:
+        running = asyncio.create_task(operator.run())
+        await asyncio.sleep(5)
+        for number in range(60):
+            add(store, training_job(f"train-{number:02d}", spec={"gpus": 1}))
+        await asyncio.sleep(1.5)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return sum(job.status.placement is not None for job in operator.watched.cluster.jobs.values())
+
+    assert virtual_time.run(story()) == 60

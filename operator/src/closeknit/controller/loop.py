@@ -96,6 +96,8 @@ class SchedulingLoop:
         self._answers: dict[str, Answers] = {}
         self._failures: dict[JobKey, int] = {}
         self._decision: Decision | None = None
+        self._goes_on = False
+        """Whether the last decision left jobs for the next one, and what it gave others is being written."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._reader = TemplateReader(watched.read, self._backoff, self._report)
         self._bugs: dict[JobKey, str] = {}
@@ -136,7 +138,8 @@ class SchedulingLoop:
             if self._may_learn(cluster):
                 self.wake()  # it is learnt now, and not when its first job comes
             self.beat = loop.time()
-            rested_at = self.beat + min(LONGEST_REST_S, REST_PER_WORK * (self.beat - began))
+            rest_s = 0.0 if self._goes_on else min(LONGEST_REST_S, REST_PER_WORK * (self.beat - began))
+            rested_at = self.beat + rest_s
             if await self._is_woken(min(decide_at, self._look_on_at) - loop.time()):
                 await asyncio.sleep(max(COALESCE_S, rested_at - loop.time()))
 
@@ -236,10 +239,13 @@ class SchedulingLoop:
             elif plan.writes and self._start(plan, cluster):
                 assumed.add(plan.job)
         made = decision.schedule
+        self._goes_on = made.is_cut and bool(assumed)
         if made.booked is not made.cluster and assumed.issuperset(made.given):
             self._watched.go_on_from(made.booked)
         self.cycles += 1
         self._look_on_at = loop.time() + LOOK_ON_S if made.refused else inf
+        if self._goes_on:
+            self.wake()
         wake_at = decision.wake_at
         return RESYNC_S if wake_at is None else min(RESYNC_S, max(0.0, (wake_at - now).total_seconds()))
 

@@ -22,7 +22,7 @@ class WaitCause(StrEnum):
     NO_FIT = "NoFit"  # placement has no room for it
     REFUSED = "Refused"  # for another reason that its status tells
     PUT_ASIDE = "PutAside"  # what stopped its last write may last
-    NOT_ASKED = "NotAsked"  # its namespace has had its ration of this decision, and nothing is known of it yet
+    NOT_ASKED = "NotAsked"  # another decision has its turn, and nothing is known of it yet
     MISTAKE = "Mistake"  # of ours: nothing is decided on the job
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from closeknit.api.names import JobKey
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.own_mistake import OwnMistake, guarded
-from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
+from closeknit.lifecycle.verdict import Book, Refusal, Wait, WaitCause
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.defragment.move_on_restart import moved
 from closeknit.scheduling.defragment.move_running import or_by_moves
@@ -18,6 +18,7 @@ from closeknit.scheduling.memo.questions import Questions
 from closeknit.scheduling.memo.refusal_words import AGAIN, renewed
 from closeknit.scheduling.memo.template_memory import template_memory
 from closeknit.scheduling.memo.unchanged_verdicts import Standing, in_order, noted
+from closeknit.scheduling.policy.admit import left_for_the_next
 from closeknit.scheduling.policy.contenders import Crowd
 from closeknit.scheduling.policy.gates import gated, put_aside, readable
 from closeknit.scheduling.policy.hold import held
@@ -48,6 +49,7 @@ POLICIES: tuple[Policy, ...] = (
     grown,
     held,
     put_aside,
+    left_for_the_next,
     or_by_moves(or_with_fewer(preempt)),
 )
 """In this order: the first that has a verdict on a job decides. The last one always has."""
@@ -67,7 +69,8 @@ def schedule(
     """
     last = memory.schedule or Schedule(cluster, cluster, cluster)
     is_quiet = memory.schedule is not None and is_same_scene(last.cluster, cluster)
-    questions = Questions(last, tables, QuestionBudget(last.came_to, are_bounded=memory.is_rationed))
+    budget = QuestionBudget(last.came_to, are_bounded=memory.is_rationed)
+    questions = Questions(last, tables, budget)
     crowd, probation = Crowd(cluster), Probation(cluster, memory, now)
     queue = in_order(cluster, last, memory)
     preemptions = Preemptions(queue, last, now, memory.busy, are_bounded=memory.is_rationed)
@@ -109,14 +112,16 @@ def schedule(
         if room.freed is not scene and cluster.booking_of(case.key) and room.cluster.booking_of(case.key) is None:
             outcome.is_settled, outcome.scene = False, None  # it rests on the verdict that took its GPUs, too
         room = outcome.room or room
+        if isinstance(outcome.verdict, Book):
+            budget.book(is_written=case.key in memory.busy)
         entries.append(noted(case, outcome))
         unread += [case.key] if outcome.verdict is UNREAD else []
     words = renewed(questions.refused, last, tables, memory, now, is_quiet=is_quiet, is_trial=room.is_trial)
-    entries = reserving.reserved(words.worded(entries))
+    entries = reserving.reserved(words.worded(entries), is_cut=budget.is_cut)
     moments = [entry.until for entry in entries if entry.until is not None]
     moments += [] if words.wake_at is None else [words.wake_at]
     moments += [] if reserving.wake_at is None else [reserving.wake_at]
-    moments += [now + AGAIN] if questions.budget.is_short or preemptions.is_short else []
+    moments += [now + AGAIN] if budget.is_short or preemptions.is_short else []
     refused = {**questions.left, **words.refused}
     made = Schedule(
         cluster=cluster,
@@ -131,7 +136,8 @@ def schedule(
         ends=reserving.known_ends,
         templates=templates,
         unread=tuple(unread),
-        came_to=questions.budget.came_to,
+        came_to=budget.came_to,
+        is_cut=budget.is_cut,
         renewed_at=words.renewed_at,
         holders=preemptions.holders,
         lent_in_vain=preemptions.in_vain_on(scene, refused),

@@ -374,9 +374,11 @@ def test_who_room_is_kept_for_is_asked_behind_all_bookings_of_a_decision() -> No
     budget = QuestionBudget({}, are_bounded=True)
     for _ in range(MOST_BOOKED):
         budget.book()
+    assert budget.take(places("a", 1)[0], 1)  # nobody before it was left
+    budget.leave(places("a", 2)[1])
     for is_kept_for in (False, True):
         place = (0, not is_kept_for, False, 0.0, "2026", "a", "train")
-        assert budget.is_spent(place) is not is_kept_for
+        assert budget.is_passed_over(place) is not is_kept_for
         assert budget.take(place, 1) is is_kept_for
 
 

@@ -10,7 +10,7 @@ status and loses only time; jobs of other namespaces lose nothing.
 
 from collections.abc import Mapping
 
-from closeknit.scheduling.queue.entries import QueuePlace
+from closeknit.scheduling.queue.entries import QueuePlace, is_kept_for
 
 # In steps of a millisecond, what a search takes that finds no room on 5,000 nodes (0.8 ms measured): an eighth of a
 # second for a namespace and decision in all, and more shapes than honest queues have.
@@ -25,8 +25,8 @@ COUNTED_PER_STEP = 256
 SELECTED_PER_STEP = 4096
 SELECTING = 24  # what making the tree costs, in requirements
 # A gang that gets GPUs takes 2 to 6 ms (tests/bench/queue_depth.py on 5,000 nodes, a profile of 2026-11-27): its
-# shares, its ranks, the views of its nodes and its Plan. Its writes take longer, and each of them leads to a decision:
-# those behind it in the queue are asked then.
+# shares, its ranks, the views of its nodes and its Plan. Those behind it in the queue are asked in the next decision,
+# which the loop makes at once.
 MOST_BOOKED = 4
 
 
@@ -36,6 +36,8 @@ class QuestionBudget:
     def __init__(self, came_to: Mapping[str, QueuePlace], *, are_bounded: bool) -> None:
         self.is_short = False
         """Whether somebody was not asked."""
+        self.is_cut = False
+        """Whether somebody was left for the next decision, for as many have got GPUs as one gives."""
         self._began_after = came_to
         self._are_bounded = are_bounded
         self._head: dict[str, int] = {}
@@ -56,11 +58,10 @@ class QuestionBudget:
         """Whether as many have got GPUs on this walk as one decision gives."""
         return self._are_bounded and self._booked >= MOST_BOOKED
 
-    def is_spent(self, place: QueuePlace) -> bool:
-        """Whether the job of this place is not asked on this walk, for it is full. Who room is kept for is asked all
-        the same, and keeps its reservation; it gets no GPUs before those ahead of it are asked."""
-        is_kept_for = not place[1]
-        return self.is_full and not is_kept_for
+    def is_passed_over(self, place: QueuePlace) -> bool:
+        """Whether a job before this one was left for the next decision, so that it takes nothing in this one, and no
+        room comes to be kept for it. Who room is kept for already is asked all the same, and keeps its reservation."""
+        return self.is_cut and not is_kept_for(place)
 
     def take(self, place: QueuePlace, steps: int) -> bool:
         """Whether the job of this place, behind all earlier questions, gets a question now; it costs so many steps. The
@@ -71,7 +72,7 @@ class QuestionBudget:
         if self._asked.get(namespace) == place:
             self.spend(place, steps)
             return True
-        if self.is_spent(place):
+        if self.is_passed_over(place):
             self.leave(place)
             return False
         head = self._head.get(namespace, 0)
@@ -91,12 +92,16 @@ class QuestionBudget:
         return False
 
     def leave(self, place: QueuePlace) -> None:
-        """The job of this place gets no question on this walk."""
-        self._has_more.add(place[-2])
-        self.is_short = True
+        """The job of this place is left for the next decision, in which its namespace's turn goes on where it was."""
+        namespace = place[-2]
+        began_after = self._began_after.get(namespace)
+        if began_after is not None and place > began_after:
+            self._came_to.setdefault(namespace, began_after)
+        self._has_more.add(namespace)
+        self.is_short = self.is_cut = True
 
     def book(self, *, is_written: bool = False) -> None:
-        """Somebody gets GPUs. Once as many have some as one decision gives, no job behind them is asked. One whose
+        """Somebody gets GPUs. Once as many have some as one decision gives, the jobs behind them are left. One whose
         booking is being written already keeps nobody waiting, however long that takes."""
         self._booked += not is_written
 

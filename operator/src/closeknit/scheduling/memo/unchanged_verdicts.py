@@ -86,7 +86,7 @@ class Standing:
         workloads_are_same = self._are_workloads_same
         has_freed, moved = room.freed is not self._scene, self._moved
         reserving, refusal, known_wait = self._reserving, self._questions.refusal, self._reserving.known_wait
-        preemptions = self._preemptions
+        preemptions, budget = self._preemptions, self._questions.budget
         holders, awaited, may_search = preemptions.holders, preemptions.by_victim, preemptions.may_search
         is_lower = self._lowest != self._lowest_before
         for known in self._queue:
@@ -114,6 +114,10 @@ class Standing:
             )
             if not is_same or (awaited and key in awaited):
                 return self._case(known)
+            if known.verdict is NOT_ASKED and budget.is_passed_over(known.place):
+                budget.leave(known.place)  # a job without GPUs, of which no policy says more
+                passed.append(known)
+                continue
             is_open = shape is not None and isinstance(known.verdict, Wait) and self._may_get_less(known, shape, room)
             is_answered = (known.is_settled and not is_open) and (
                 shape is None

@@ -21,7 +21,7 @@ from closeknit.placement.values.request import NOBODY, Request, request
 from closeknit.scheduling.policy.patience import asked_again_at
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.policy.spares import with_spares
-from closeknit.scheduling.queue.entries import NOT_ASKED, BehindKey, Case, Outcome, RequestShape
+from closeknit.scheduling.queue.entries import NOT_ASKED, BehindKey, Case, Outcome, RequestShape, is_kept_for
 from closeknit.scheduling.queue.queue_reservation import Ask, behind_key
 from closeknit.scheduling.queue.room import Room
 
@@ -30,9 +30,6 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
     """The GPUs that the job gets now, or why it gets none."""
     job, questions = case.job, walk.questions
     known = case.known.shape if case.known is not None else None
-    if known is not None and questions.budget.is_spent(case.place):
-        questions.budget.leave(case.place)
-        return questions.not_asked(known)
     may_be_refused = walk.probation.may_be_refused(job, case.answers)
     away = avoided_nodes(job, room.cluster, walk.now)
     patience = patient_until(job, walk.now)
@@ -85,18 +82,30 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
     return _booked(case, room, walk, shape, answer, alone, is_trial=may_be_refused)
 
 
+def left_for_the_next(case: Case, room: Room, walk: Walk) -> Outcome | None:
+    """The wait of a job behind as many as get GPUs in one decision. Who room is kept for is asked all the same, and
+    keeps its reservation; it takes nothing, for others ahead of it were not asked."""
+    if not walk.questions.budget.is_full:
+        return None
+    if is_kept_for(case.place):
+        return admit(case, room, walk)
+    return _left(case, case.known.shape if case.known is not None else None, walk)
+
+
+def _left(case: Case, shape: RequestShape | None, walk: Walk) -> Outcome:
+    walk.questions.budget.leave(case.place)
+    return walk.questions.not_asked(shape)
+
+
 def _booked(
     case: Case, room: Room, walk: Walk, shape: RequestShape, answer: Placement, alone: Cluster, *, is_trial: bool
 ) -> Outcome:
-    """These GPUs; in the next decision, where this one has given as many as it gives: others ahead of it were not
-    asked."""
-    budget, job = walk.questions.budget, case.job
-    if budget.is_full:
-        budget.leave(case.place)
-        return walk.questions.not_asked(shape)
+    """These GPUs; in the next decision, where this one has given as many as it gives."""
+    job = case.job
+    if walk.questions.budget.is_full:
+        return _left(case, shape, walk)
     answer = walk.reserving.without_spares_there(job, with_spares(job, answer, shape.request, alone, walk))
     walk.reserving.note(job, answer)
-    budget.book(is_written=case.key in walk.memory.busy)
     booked = room.less(room.cluster.with_job(assumed(job, answer)), is_trial=is_trial)
     return Outcome(Book(answer), shape, is_settled=False, room=booked)
 

@@ -40,7 +40,8 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if held is None or not held.awaits:
         return None
     is_given = any(each.job in walk.movers.moving for each in held.awaits)  # or it would move for nothing
-    if is_given or case.key in walk.memory.busy:  # nothing is done about it yet
+    # Nothing is done about it yet; others ahead of it, that are not asked, may need what is free.
+    if is_given or case.key in walk.memory.busy or walk.questions.budget.is_passed_over(case.place):
         return Outcome(Await(held.awaits, words_now(held.awaits, room.cluster, case.key.namespace)), is_settled=False)
     job, now = case.job, walk.now
     away = avoided_nodes(job, room.cluster, now)

@@ -51,17 +51,22 @@ def queue_place(cluster: Cluster, job: TrainingJob) -> QueuePlace:
     creationTimestamp, which only a file can have, comes after those of its priority that have one.
     """
     created, pending = job.metadata.creation_timestamp, job.status.pending
-    is_kept_for = pending is not None and pending.reserved_since is not None
+    has_reservation = pending is not None and pending.reserved_since is not None
     due_s = 0.0 if created is None else moment(created).timestamp() + stands_back(job).total_seconds()
     return (
         -cluster.priority(job),
-        not is_kept_for,
+        not has_reservation,
         created is None,
         due_s,
         created or "",
         job.key.namespace,
         job.key.name,
     )
+
+
+def is_kept_for(place: QueuePlace) -> bool:
+    """Whether room is kept for the job of this place, by its status."""
+    return not place[1]
 
 
 def stands_back(job: TrainingJob) -> timedelta:
@@ -382,6 +387,8 @@ class Schedule(Mapping[JobKey, Verdict]):
     """Jobs whose templates must be read first, in queue order."""
     came_to: Mapping[str, QueuePlace] = field(default_factory=dict)
     """The last job with a question, for each namespace with more jobs than its ration."""
+    is_cut: bool = False
+    """Whether jobs are left for the next decision, because this one gives GPUs to as many as one gives."""
     holders: Holders | None = None
     """Where jobs differ in priority."""
     lent_in_vain: Mapping[LentKey, LentInVain] = field(default_factory=dict)

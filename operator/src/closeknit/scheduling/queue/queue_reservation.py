@@ -278,11 +278,12 @@ class QueueReservation:
         if self.room is not None:
             self.room = self.room.after(job, answer, self._now)
 
-    def reserved(self, entries: list[QueueEntry]) -> list[QueueEntry]:
-        """The entries of the walk, with the reservation as the verdict on its job."""
+    def reserved(self, entries: list[QueueEntry], *, is_cut: bool) -> list[QueueEntry]:
+        """The entries of the walk, with the reservation as the verdict on its job. Where the walk was cut, and nothing
+        is kept on it, its job may not have been asked, and is told what it was told."""
         kept = None if self.current is None else self.current.job
         before = self._last.reservations[-1].job if self._last.reservations else None
-        if kept is None and before is None:
+        if kept is None and (before is None or is_cut):
             return entries
         return [self._with_its_own(entry) if entry.key in {kept, before} else entry for entry in entries]
 
