@@ -33,7 +33,7 @@ from closeknit.cluster.objects.storage import PersistentVolume, PersistentVolume
 from closeknit.cluster.pods.pod import Pod
 from closeknit.cluster.reported_devices import ReportedDevices
 from closeknit.cluster.requested_capacity import RequestedCapacity
-from closeknit.cluster.store.next_version import after
+from closeknit.cluster.store.next_version import after, following
 from closeknit.cluster.store.object_store import ObjectTables
 from closeknit.cluster.store.table_definitions import (
     AWAITING,
@@ -123,6 +123,8 @@ class Cluster:
     capacity: RequestedCapacity = field(init=False, compare=False, repr=False)
     _tables: ObjectTables = field(default_factory=ObjectTables, compare=False, repr=False)
     _grown: _Grown | None = field(default=None, compare=False, repr=False)
+    _is_supposed: bool = field(default=False, compare=False, repr=False)
+    """Whether some of its nodes have other views than its objects give."""
 
     def __post_init__(self) -> None:
         """Grows the forest of a Cluster made of `nodes`, or with replaced nodes."""
@@ -133,6 +135,7 @@ class Cluster:
         if grown is None or grown.nodes is not self.nodes or grown.levels != self.levels:
             grown = _Grown(self.levels, self.nodes, Forest.of(self.levels, self.nodes.values()))
             object.__setattr__(self, "_grown", grown)
+            object.__setattr__(self, "_is_supposed", bool(self.nodes))
 
     @classmethod
     def empty(cls, sidecar_image: str = "", *, force_deletes: bool = False) -> Self:
@@ -153,6 +156,27 @@ class Cluster:
         ):
             touched.update(tables.names())
         return self._with(tables, levels, touched, self.now)
+
+    def following(self, before: "Cluster", now: "Cluster", jobs: Collection[JobKey] = ()) -> "Cluster | None":
+        """This cluster after all that has changed from `before` to `now`; None where it is no less work to make it of
+        `now`. These jobs, their Pods and their claims are in it as they are in `now`.
+
+        It is `before` without what some jobs hold. For a job that has changed itself, or its Pods or claims, the
+        changes count: it holds again what it holds in `now`.
+        """
+        if before._is_supposed or now._is_supposed or self._is_supposed:
+            return None
+        old, new = before._tables, now._tables
+        if old.census.levels != new.census.levels or old.nodes_are_known != new.nodes_are_known:
+            return None
+        if (old.topology is not new.topology and old.functions != new.functions) or now.now is None:
+            return None
+        there = self.at(now.now)
+        found = following(there._tables, old, new, jobs)
+        if found is None:
+            return None
+        tables, touched = found
+        return there._with(tables, tables.census.levels, touched, now.now)
 
     def with_job(self, job: TrainingJob) -> "Cluster":
         """The cluster with this job as given, so that the next decision sees its booking."""
@@ -345,7 +369,8 @@ class Cluster:
     def _with_views(self, pairs: _Pairs) -> "Cluster":
         """The cluster with the new view of each pair in place of the old one, for what-if questions."""
         nodes = Map(self.nodes).update({view.name: view for _, view in pairs if view is not None})
-        return replace(self, nodes=nodes, _grown=_Grown(self.levels, nodes, self.forest.after(pairs)))
+        grown = _Grown(self.levels, nodes, self.forest.after(pairs))
+        return replace(self, nodes=nodes, _grown=grown, _is_supposed=True)
 
     def _with(self, tables: ObjectTables, levels: Levels, touched: Iterable[str], now: datetime | None) -> "Cluster":
         old = self._tables
@@ -367,7 +392,7 @@ class Cluster:
         names = levels.names
         grown = self._grown
         if names != self.levels:
-            grown = None
+            grown = _Grown(names, nodes, Forest.of(names, nodes.values()))
         elif nodes is not self.nodes:
             grown = _Grown(names, nodes, self.forest.after(pairs))
         return Cluster(
@@ -390,6 +415,7 @@ class Cluster:
             now=now,
             _tables=tables,
             _grown=grown,
+            _is_supposed=self._is_supposed,
         )
 
     def _views(

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from closeknit.api.names import JobKey
@@ -14,6 +14,7 @@ from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.immutable.table import ObjectKey
 from closeknit.cluster.store.watched_kinds import ClusterObject, ObjectChange, Stream, change
+from closeknit.scheduling.reservation.earliest import released, released_like
 from scenarios.machines import hgx_h200
 from scenarios.manifests import (
     Manifest,
@@ -160,9 +161,17 @@ def every_state() -> dict[tuple[Stream, ObjectKey], list[ClusterObject]]:
 
 
 STATES = every_state()
-changes = st.sampled_from(sorted(STATES)).flatmap(
-    lambda slot: st.builds(ObjectChange, st.just(slot[0]), st.just(slot[1]), st.none() | st.sampled_from(STATES[slot]))
-)
+
+
+def changes_of(slots: Sequence[tuple[Stream, ObjectKey]]) -> st.SearchStrategy[ObjectChange]:
+    return st.sampled_from(slots).flatmap(
+        lambda slot: st.builds(
+            ObjectChange, st.just(slot[0]), st.just(slot[1]), st.none() | st.sampled_from(STATES[slot])
+        )
+    )
+
+
+changes = changes_of(sorted(STATES))
 moments = st.integers(0, 60).map(lambda minutes: NOON + timedelta(minutes=minutes))
 steps = st.lists(st.lists(changes, max_size=4) | moments, max_size=12)
 # Most objects are there from the start, so that every change meets what it matters to.
@@ -204,6 +213,46 @@ def test_a_followed_cluster_equals_one_built_from_what_is_left(
         assert cluster.claims_of(job) == built.claims_of(job)
     for claim in cluster.claims.values():
         assert cluster.devices.claimed(claim) == built.devices.claimed(claim)
+
+
+JOBS = (JobKey("team-b", "train"), JobKey("team-b", "other"))
+OF_JOBS = (Stream.TRAINING_JOBS, Stream.CHILD_PODS, Stream.RESOURCE_CLAIMS)
+of_jobs = changes_of([slot for slot in sorted(STATES) if slot[0] in OF_JOBS])
+some_jobs = st.lists(st.sampled_from(JOBS), max_size=2, unique=True)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(beginnings, st.lists(st.lists(changes | of_jobs, max_size=3) | moments, max_size=3), some_jobs, some_jobs)
+def test_a_cluster_without_some_jobs_follows_what_happens_to_others(
+    beginning: dict[tuple[Stream, ObjectKey], ClusterObject | None],
+    sequence: Sequence[list[ObjectChange] | datetime],
+    ended: Sequence[JobKey],
+    later: Sequence[JobKey],
+) -> None:
+    before = Cluster.empty().at(NOON).after([ObjectChange(*slot, value) for slot, value in beginning.items()])
+    ended = [job for job in ended if job in before.jobs]
+    known = released(before, ended)
+    now = before
+    for step in sequence:
+        now = now.at(step) if isinstance(step, datetime) else now.after(step)
+    later = [job for job in later if job in now.jobs]
+    found = released_like(known, before, ended, now, later)
+    if found is None:
+        event("made again")
+        return
+    event("followed")
+    built = released(now, later)
+    assert found == built
+    assert found.forest == built.forest
+    for job in JOBS:
+        assert found.pods_of(job) == built.pods_of(job)
+        assert found.claims_of(job) == built.claims_of(job)
+        assert found.booking_of(job) == built.booking_of(job)
+    for name in NODES:
+        assert found.takers(name) == built.takers(name)
+        assert found.capacity.booked_without_pods(name) == built.capacity.booked_without_pods(name)
+    again = [change(parsed(training_job("other", placement=booked(("c", [1])))))]
+    assert found.after(again) == built.after(again)
 
 
 @settings(max_examples=100, deadline=None)

@@ -7,6 +7,7 @@ from typing import Any
 
 from immutables import Map
 
+from closeknit.api.names import JobKey
 from closeknit.cluster.immutable.interning import Examples
 from closeknit.cluster.immutable.table import EMPTY, Index, ObjectKey, Table
 from closeknit.cluster.kueue.admission import as_admitted
@@ -14,13 +15,17 @@ from closeknit.cluster.kueue.workload import own
 from closeknit.cluster.network.levels import Place
 from closeknit.cluster.objects.agent_report import AgentReport, settled
 from closeknit.cluster.pods.pod import Pod
+from closeknit.cluster.store.difference import difference
 from closeknit.cluster.store.object_store import ObjectTables
 from closeknit.cluster.store.table_definitions import (
+    CLAIMS,
+    CLAIMS_OF,
     HIDDEN_PODS,
     JOBS,
     LODGERS,
     NODES,
     PODS,
+    PODS_OF,
     REPORTS,
     RESOURCE_FLAVORS,
     SUBMITTED,
@@ -88,6 +93,14 @@ class _Draft:
         if drawers:
             self.filed[index] = _written(old, {place: tuple(there) or None for place, (_, there) in drawers.items()})
 
+    def touch(self, tables: ObjectTables) -> None:
+        """Adds the nodes that other objects reach, by the tables that this draft has become."""
+        for table, felt in self.felt.items():
+            for key in felt:
+                for state in self.moved[table][key]:
+                    if state is not None:
+                        self.touched.update(table.touches(tables, state))
+
 
 def after(old: ObjectTables, changes: Iterable[ObjectChange]) -> tuple[ObjectTables, set[str]]:
     """The ObjectTables after these changes, in their order, and the nodes whose views may change.
@@ -110,11 +123,7 @@ def after(old: ObjectTables, changes: Iterable[ObjectChange]) -> tuple[ObjectTab
     if not draft.moved:
         return old, set()
     tables = replace(old, kept=draft.kept, filed=draft.filed, examples=examples)
-    for table, felt in draft.felt.items():
-        for key in felt:
-            for state in draft.moved[table][key]:
-                if state is not None:
-                    draft.touched.update(table.touches(tables, state))
+    draft.touch(tables)
     reports = draft.moved.get(REPORTS, {})
     if reports:
         beats = ((name, before and before.heartbeat, now and now.heartbeat) for name, (before, now) in reports.items())
@@ -126,6 +135,32 @@ def after(old: ObjectTables, changes: Iterable[ObjectChange]) -> tuple[ObjectTab
     ]
     census = old.census.after(tables.given_levels, places, tables.places)
     return tables if census is old.census else replace(tables, census=census), draft.touched
+
+
+def following(
+    other: ObjectTables, before: ObjectTables, now: ObjectTables, jobs: Collection[JobKey]
+) -> tuple[ObjectTables, set[str]] | None:
+    """`other` after all that has changed from `before` to `now`, and the nodes whose views may change; None where that
+    is not known. These jobs, their Pods and their claims are in it as they are in `now`.
+
+    `other` is `before` after changes of jobs, of Pods with our label and of claims. Where it has another entry than
+    `before`, for other jobs than these, and `now` has a new one, it gets the new one.
+    """
+    if now.all(HIDDEN_PODS) is not before.all(HIDDEN_PODS):
+        return None  # which of two Pods of one name counts rests on both streams
+    pods = [pod.key for job in jobs for pod in now.under(PODS_OF, job)]
+    claims = [claim.key for job in jobs for claim in now.under(CLAIMS_OF, job)]
+    own: dict[Table[Any, Any], Collection[Any]] = {PODS: pods, HIDDEN_PODS: pods, CLAIMS: claims}
+    own |= dict.fromkeys(BY_STREAM[Stream.TRAINING_JOBS].tables, jobs) | {SUBMITTED: jobs}
+    draft = _Draft(dict(other.kept), dict(other.filed))
+    for table in {**before.kept, **now.kept, **own}:
+        there = now.all(table)
+        changed = difference(before.all(table), there)
+        keys = {*changed.stored, *changed.gone, *own.get(table, ())}
+        draft.put(table, {key: there.get(key) for key in keys})
+    tables = replace(now, kept=draft.kept, filed=draft.filed)
+    draft.touch(tables)
+    return tables, draft.touched
 
 
 def _values(old: ObjectTables, said: Mapping[Stream, _Said]) -> dict[Table[Any, Any], dict[Any, Any]]:

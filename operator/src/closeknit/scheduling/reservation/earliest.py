@@ -1,10 +1,11 @@
 """The earliest moment at which a gang fits: placement on the cluster as it will be, asked a bounded number of times."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from closeknit.api.names import JobKey
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.store.difference import difference
 from closeknit.cluster.store.watched_kinds import ObjectChange, change
 from closeknit.lifecycle.attempt.own_gpus import own_pods_gone
 from closeknit.placement.gang.cache import Tables
@@ -26,6 +27,8 @@ class EarliestFit:
     placement: Placement
     cluster: Cluster
     """The cluster without them."""
+    present: Cluster
+    """The cluster with them."""
 
 
 def earliest_fit(
@@ -39,7 +42,7 @@ def earliest_fit(
     moment ago: most often it is the same. (A device plugin whose choice is not known may break that rule: the answer
     then fits all the same, and may not be the earliest.)
     """
-    futures = _Futures(cluster, ends)
+    futures = _Futures(cluster, ends, known)
 
     def fits(moments: int) -> bool:
         return can_place(futures.after(moments), asked, tables)
@@ -66,7 +69,7 @@ def earliest_fit(
     found = place(future, asked, tables)
     if not isinstance(found, Placement):
         return None
-    return EarliestFit(tuple(job for jobs in ends[:hit] for job in jobs), found, future)
+    return EarliestFit(tuple(job for jobs in ends[:hit] for job in jobs), found, future, cluster)
 
 
 def _as_far_as(ended: Iterable[JobKey], ends: Sequence[Sequence[JobKey]]) -> int:
@@ -75,24 +78,51 @@ def _as_far_as(ended: Iterable[JobKey], ends: Sequence[Sequence[JobKey]]) -> int
     return next((moments for moments, jobs in enumerate(ends) if not over.issuperset(jobs)), len(ends))
 
 
-def released(cluster: Cluster, jobs: Iterable[JobKey]) -> Cluster:
-    """The cluster without the bookings, Pods and claims of these jobs."""
+def released(cluster: Cluster, jobs: Iterable[JobKey], present: Cluster | None = None) -> Cluster:
+    """The cluster without the bookings, Pods and claims of these jobs, as they are in `present`; by default in it."""
     changes: list[ObjectChange] = []
+    present = present or cluster
     for key in jobs:
-        job = cluster.jobs[key]
+        job = present.jobs[key]
         if job.status.placement is not None:
             status = job.status.model_copy(update={"placement": None})
             changes.append(change(job.model_copy(update={"status": status})))
-        changes += own_pods_gone(job, cluster.pods_of(key), cluster)
+        changes += own_pods_gone(job, present.pods_of(key), present)
     return cluster.after(changes)
+
+
+def released_like(
+    known: Cluster, before: Cluster, ended: Collection[JobKey], cluster: Cluster, jobs: Collection[JobKey]
+) -> Cluster | None:
+    """`released`, made of `known`, which is an earlier version `before` without the jobs that `ended`; None where that
+    is no less work.
+
+    What has changed since is followed, a tenth of the work. Jobs with another object, Pods or claims than then are
+    taken from now and released again, and so are those with Pods on nodes that have changed: whether such a Pod counts
+    rests on its node.
+    """
+    nodes = difference(before.nodes, cluster.nodes)
+    moved = frozenset([*nodes.stored, *nodes.gone])
+    again = [
+        job
+        for job in ended
+        if job not in jobs
+        or before.jobs.get(job) is not cluster.jobs.get(job)
+        or before.pods_of(job) is not cluster.pods_of(job)
+        or before.claims_of(job) is not cluster.claims_of(job)
+        or any(pod.place in moved for pod in cluster.pods_of(job))
+    ]
+    found = known.following(before, cluster, again)
+    return found and released(found, [job for job in jobs if job not in ended or job in again], cluster)
 
 
 class _Futures:
     """The cluster after the first of some ends, made out of one that is known already."""
 
-    def __init__(self, cluster: Cluster, ends: Sequence[Sequence[JobKey]]) -> None:
+    def __init__(self, cluster: Cluster, ends: Sequence[Sequence[JobKey]], last: EarliestFit | None) -> None:
         self._ends = ends
         self._known = {0: cluster}
+        self._last = last
         self._left = MOST_RELEASED
 
     def with_fewer_than(self, gpus: int) -> int:
@@ -116,8 +146,16 @@ class _Futures:
         begins = max(each for each in self._known if each <= moments)
         self._left -= self._weight(begins, moments)
         jobs = [job for each in self._ends[begins:moments] for job in each]
-        self._known[moments] = found = released(self._known[begins], jobs)
+        found = None if begins else self._as_before(jobs)
+        self._known[moments] = found = found or released(self._known[begins], jobs)
         return found
+
+    def _as_before(self, jobs: Collection[JobKey]) -> Cluster | None:
+        """The cluster without these jobs, made out of the last answer's."""
+        last, there = self._last, frozenset(jobs)
+        if last is None or 2 * len(there.symmetric_difference(last.ended)) > len(there):
+            return None  # most of it is something else
+        return released_like(last.cluster, last.present, frozenset(last.ended), self._known[0], there)
 
     def _gpus(self, job: JobKey) -> int:
         """How many a job leaves at most."""
