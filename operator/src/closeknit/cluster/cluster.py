@@ -157,9 +157,12 @@ class Cluster:
             touched.update(tables.names())
         return self._with(tables, levels, touched, self.now)
 
-    def following(self, before: "Cluster", now: "Cluster", jobs: Collection[JobKey] = ()) -> "Cluster | None":
-        """This cluster after all that has changed from `before` to `now`; None where it is no less work to make it of
-        `now`. These jobs, their Pods and their claims are in it as they are in `now`.
+    def following(
+        self, before: "Cluster", now: "Cluster", jobs: Collection[JobKey], *, at_most: int
+    ) -> "Cluster | None":
+        """This cluster after all that has changed from `before` to `now`; None where it has to be made of `now`, and
+        where more than `at_most` objects of one kind have changed. These jobs, their Pods and their claims are in it as
+        they are in `now`.
 
         It is `before` without what some jobs hold. For a job that has changed itself, or its Pods or claims, the
         changes count: it holds again what it holds in `now`.
@@ -172,7 +175,7 @@ class Cluster:
         if (old.topology is not new.topology and old.functions != new.functions) or now.now is None:
             return None
         there = self.at(now.now)
-        found = following(there._tables, old, new, jobs)
+        found = following(there._tables, old, new, jobs, at_most)
         if found is None:
             return None
         tables, touched = found

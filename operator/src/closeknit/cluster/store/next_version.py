@@ -138,10 +138,11 @@ def after(old: ObjectTables, changes: Iterable[ObjectChange]) -> tuple[ObjectTab
 
 
 def following(
-    other: ObjectTables, before: ObjectTables, now: ObjectTables, jobs: Collection[JobKey]
+    other: ObjectTables, before: ObjectTables, now: ObjectTables, jobs: Collection[JobKey], at_most: int
 ) -> tuple[ObjectTables, set[str]] | None:
     """`other` after all that has changed from `before` to `now`, and the nodes whose views may change; None where that
-    is not known. These jobs, their Pods and their claims are in it as they are in `now`.
+    is not known, and where more than `at_most` objects of one kind have changed. These jobs, their Pods and their
+    claims are in it as they are in `now`.
 
     `other` is `before` after changes of jobs, of Pods with our label and of claims. Where it has another entry than
     `before`, for other jobs than these, and `now` has a new one, it gets the new one.
@@ -156,6 +157,8 @@ def following(
     for table in {**before.kept, **now.kept, **own}:
         there = now.all(table)
         changed = difference(before.all(table), there)
+        if len(changed.stored) + len(changed.gone) > at_most:
+            return None
         keys = {*changed.stored, *changed.gone, *own.get(table, ())}
         draft.put(table, {key: there.get(key) for key in keys})
     tables = replace(now, kept=draft.kept, filed=draft.filed)

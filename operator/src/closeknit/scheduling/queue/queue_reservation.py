@@ -311,7 +311,9 @@ class QueueReservation:
                 return known
         order = in_turn(alone, ends, self._now, is_aged=is_aged)
         asked = replace(shape.request, patient_level=None)
-        before = next((each.found for each in self._last.searches if each.shape is shape), None)
+        # The last answer for another shape is as good to begin from, where there is none for this one.
+        last = sorted(self._last.searches, key=lambda each: each.shape is not shape)
+        before = next((each.found for each in last if each.found is not None), None)
         found = earliest_fit(alone, asked, order, self._tables, before) if order else None
         return RoomSearch(alone, shape, ends, is_aged, found, self._now)
 
