@@ -255,6 +255,17 @@ def test_a_cluster_without_some_jobs_follows_what_happens_to_others(
     assert found.after(again) == built.after(again)
 
 
+def test_what_is_supposed_of_nodes_is_not_followed() -> None:
+    before = crowd()
+    supposed = before.without({"gpu-1": uuids("gpu-1", 3)})
+    now = before.after([change(parsed(priority_class("high", 8)))])
+    assert before.following(before, now, (), at_most=8) == now
+    assert before.following(before, now, (), at_most=0) is None
+    assert supposed.following(before, now, (), at_most=8) is None
+    assert before.following(supposed, now, (), at_most=8) is None
+    assert before.following(before, supposed.with_job(now.jobs[JobKey("team-b", "train")]), (), at_most=8) is None
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.lists(changes, max_size=40))
 def test_batches_of_any_size_end_in_the_same_cluster(sequence: list[ObjectChange]) -> None:
