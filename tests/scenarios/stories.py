@@ -89,12 +89,17 @@ def ended(story: Story) -> list[tuple[int, str, bool]]:
 def begin(story: Story) -> None:
     """All Pods run, and their containers with them."""
     story.settle()
+    run_trainers(story)
+    story.settle()
+
+
+def run_trainers(story: Story) -> None:
+    """Every Pod that is bound runs, and its trainer with it."""
     story.run_all()
     for name in story.pods():
         if story.pod(name)["status"].get("phase") == "Running":
             states = [{"name": "trainer", "state": {"running": {"startedAt": "2026-11-21T10:00:00Z"}}}]
             story.change_pod(name, containerStatuses=states)
-    story.settle()
 
 
 def submit(story: Story, name: str, gpus: int = 8, **spec: Any) -> None:

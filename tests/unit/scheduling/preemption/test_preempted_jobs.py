@@ -11,6 +11,7 @@ from closeknit.api.trainingjob_status import State
 from closeknit.cluster.objects.quota import Quota
 from closeknit.lifecycle.writes.plan import Plan
 from scenarios.manifests import priority_class, training_job
+from scenarios.stories import run_trainers
 from scenarios.story import Story, dra_node, plugin_node
 
 KINDS = pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["plugin", "DRA"])
@@ -32,11 +33,7 @@ def job(name: str, gpus: int = 8, **spec: Any) -> dict[str, Any]:
 
 def begin(story: Story) -> None:
     """All Pods run, and their containers with them."""
-    story.run_all()
-    for name in story.pods():
-        if story.pod(name)["status"].get("phase") == "Running":
-            states = [{"name": "trainer", "state": {"running": {"startedAt": "2026-11-21T10:00:00Z"}}}]
-            story.change_pod(name, containerStatuses=states)
+    run_trainers(story)
     story.settle()
 
 

@@ -15,7 +15,7 @@ from closeknit.scheduling.policy.probation import BETWEEN
 from scenarios.manifests import cluster_topology, device_class, priority_class, training_job
 from scenarios.manifests import pod as foreign_pod
 from scenarios.restarting_gangs import begins, running
-from scenarios.stories import placement
+from scenarios.stories import placement, run_trainers
 from scenarios.story import Story, dra_node, plugin_node
 
 KINDS = pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["plugin", "DRA"])
@@ -53,11 +53,7 @@ def begin(story: Story) -> None:
         story.end_stopped()
         free_claims(story)
         story.settle()
-        story.run_all()
-        for name in story.pods():
-            if story.pod(name)["status"].get("phase") == "Running":
-                states = [{"name": "trainer", "state": {"running": {"startedAt": "2026-11-21T10:00:00Z"}}}]
-                story.change_pod(name, containerStatuses=states)
+        run_trainers(story)
     story.settle()
 
 

@@ -15,6 +15,7 @@ from closeknit.api.objects import TrainingJob
 from closeknit.api.reasons import PendingReason
 from closeknit.cluster.booking.pod_needs import PodNeeds, pod_needs
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.forest.domain import Domain
 from closeknit.lifecycle.reserved_words import behind_reservation
 from closeknit.lifecycle.restart.lemons import Lemon
 from closeknit.lifecycle.status.pauses import is_between
@@ -48,7 +49,7 @@ from closeknit.scheduling.reservation.reserve import (
 
 # Jobs for which room is searched until one has a reservation: a search may come to nothing.
 TRIED = 3
-# Shapes of one walk that are asked for on the empty cluster, a millisecond or less each on 5,000 nodes.
+# Shapes of one walk that are asked for on the empty cluster: some dozens, as honest queues have.
 MOST_HOPELESS = 32
 # A search that comes to nothing is the dearest: on many nodes it takes a tenth of a second. The job itself is asked
 # whatever happens meanwhile; only its reservation comes later.
@@ -105,7 +106,8 @@ class QueueReservation:
         self._last = last
         self._tables = tables
         self._now = now.astimezone(UTC).replace(microsecond=0)  # as statuses date a booking
-        self._hopeless: set[RequestShape] = set()
+        self._hopeless: dict[RequestShape, Domain] = {}
+        """Shapes that fit nowhere in this empty copy of the cluster; a job without some devices may have another."""
         self._ends_of: Cluster | None = None
         self._asked_beside: tuple[ReservedRoom | None, dict[TakenBeside, Reservation | None]] = None, {}
         """What others might take beside this room, with the reservation then; None where it would be late."""
@@ -153,13 +155,13 @@ class QueueReservation:
     def _is_hopeless(self, shape: RequestShape, alone: Cluster) -> bool:
         """Whether the gang would fit nowhere if all were over. No room is searched for it, and it does not count among
         those that are tried: a few such jobs in front would leave all others without a reservation."""
-        if shape not in self._hopeless:
+        if self._hopeless.get(shape) is not alone.forest.empty:
             asked = replace(shape.request, patient_level=None)
             if asked.mig is not None or len(self._hopeless) >= MOST_HOPELESS:
                 return False
             if could_place(alone, asked, self._tables):
                 return False
-            self._hopeless.add(shape)
+            self._hopeless[shape] = alone.forest.empty
         return True
 
     def _may_be_kept_for(self, case: Case) -> bool:

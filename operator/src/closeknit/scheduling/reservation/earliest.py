@@ -16,7 +16,7 @@ from closeknit.placement.values.request import Request
 # Shares of nodes that one search takes from their holders: a tenth of a millisecond each, measured on 600 nodes, and
 # most searches take little more than those of the jobs that have to end.
 MOST_RELEASED = 1024
-FEW = 8  # objects that have changed: these are followed whatever it saves
+FEW = 8  # changed objects, less than a millisecond: they are followed also where few shares are to be released
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,9 +98,9 @@ def released_like(
     """`released`, made of `known`, which is an earlier version `before` without the jobs that `ended`; None where that
     is no less work: a change costs what the release of a share does.
 
-    What has changed since is followed, a tenth of the work. Jobs with another object, Pods or claims than then are
-    taken from now and released again, and so are those with Pods on nodes that have changed: whether such a Pod counts
-    rests on its node.
+    What has changed since is followed, a quarter of the work or less (docs/decisions/0006). Jobs with another object,
+    Pods or claims than then are taken from now and released again, and so are those with Pods on nodes that have
+    changed: whether such a Pod counts rests on its node.
     """
     nodes = difference(before.nodes, cluster.nodes)
     moved = frozenset([*nodes.stored, *nodes.gone])
