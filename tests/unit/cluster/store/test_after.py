@@ -255,6 +255,18 @@ def test_a_cluster_without_some_jobs_follows_what_happens_to_others(
     assert found.after(again) == built.after(again)
 
 
+def test_a_claim_that_a_job_gets_meanwhile_ends_with_it() -> None:
+    job, name = JobKey("team-b", "train"), "train-a1-worker-00000"
+    claim = resource_claim(name, ("b", 1), namespace="team-b", job="train")
+    claim["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": "gone"}]
+    before = everything(
+        *map(node, NODES), *map(resource_slice, NODES), training_job(placement=booked(("a", [0]), binding="DRA"))
+    ).at(NOON)
+    now = before.after([change(parsed(claim))])
+    found = released_like(released(before, [job]), before, [job], now, [job])
+    assert found == released(now, [job])
+
+
 def test_what_is_supposed_of_nodes_is_not_followed() -> None:
     before = crowd()
     supposed = before.without({"gpu-1": uuids("gpu-1", 3)})
