@@ -23,10 +23,12 @@ import statistics
 import sys
 import time
 import zlib
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain, product
+from operator import itemgetter
 from typing import Any
 
 from closeknit.api.trainingjob_status import PlacementStatus
@@ -67,7 +69,7 @@ NOW = datetime.now(UTC).replace(microsecond=0)  # the loop reads the real clock
 SAYS = ("nothing", "declared", "late")  # how long a job runs
 SINCE = timedelta(hours=1)  # all that run, but
 LATE = timedelta(days=5)  # where all have run longer than they say
-BEATS_LAST = timedelta(minutes=10)  # an agent is stale after fifteen
+BEATS_EVERY = timedelta(minutes=5)  # as an agent does; each on a second of its own
 LATER = timedelta(minutes=1)  # a job of two GPUs that could be torn waits for half an hour
 # 48 shapes, the smallest of two GPUs: nobody fits on a single one.
 SHAPES = [
@@ -161,10 +163,17 @@ class Core:
             manifests += running(job, shares)
         found = (from_document(said(manifest, says)) for manifest in manifests)
         objects = [value for value in found if value is not None]
-        self._reports = [value for value in objects if isinstance(value, AgentReport)]
-        self.cluster = Cluster.empty().after(map(change, objects)).at(NOW)
+        reports = (value for value in objects if isinstance(value, AgentReport))
+        period_s = int(BEATS_EVERY.total_seconds())
+        self._beats = [
+            (NOW - timedelta(seconds=period_s - 1 - number * period_s // count), report)
+            for number, report in enumerate(reports)
+        ]
+        """The last heartbeat of each agent, the oldest first."""
+        heard = (replace(report, heartbeat=at) for at, report in self._beats)
+        self.cluster = Cluster.empty().after(map(change, chain(objects, heard))).at(NOW)
         self.tables = Tables()
-        self.now = self._beaten = NOW
+        self.now = NOW
         self.answers: dict[str, Answers] = {}
         self.decision: Decision | None = None
         self.decisions_ms: list[float] = []
@@ -209,15 +218,19 @@ class Core:
         self.cluster = self.cluster.after([change(made) for pod in pods if (made := from_document(pod)) is not None])
         return sum(plan.status is not None and plan.status.placement is not None for plan in told)
 
+    def _heartbeats(self) -> Iterator[AgentReport]:
+        """The reports of the agents whose time has come."""
+        due = bisect_left(self._beats, self.now - BEATS_EVERY, key=itemgetter(0))
+        beaten = [(self.now, report) for _, report in self._beats[:due]]
+        self._beats = [*self._beats[due:], *beaten]
+        return (replace(report, heartbeat=at) for at, report in beaten)
+
     def rest(self) -> None:
         """Decides and stores until nothing is left to write or soon to renew, while every agent lives; then it asks
         for the shapes of the jobs that wait, as the loop does between two events."""
         while True:
             self.now += timedelta(seconds=1)
-            if self.now - self._beaten > BEATS_LAST:
-                self._beaten = self.now
-                self.cluster = self.cluster.after(change(replace(each, heartbeat=self.now)) for each in self._reports)
-            self.cluster = self.cluster.at(self.now)
+            self.cluster = self.cluster.after(map(change, self._heartbeats())).at(self.now)
             self.decide()
             assert self.decision is not None
             wake_at = self.decision.schedule.wake_at

@@ -145,7 +145,7 @@ class Cluster:
     def after(self, changes: Iterable[ObjectChange]) -> "Cluster":
         """The cluster after these changes, in their order; it shares the rest."""
         old = self._tables
-        tables, touched = after(old, changes)
+        tables, touched = after(old, changes, self.now)
         if tables is old:
             return self
         levels = tables.census.levels
@@ -161,8 +161,8 @@ class Cluster:
         self, before: "Cluster", now: "Cluster", jobs: Collection[JobKey], *, at_most: int
     ) -> "Cluster | None":
         """This cluster after all that has changed from `before` to `now`; None where it has to be made of `now`, and
-        where more than `at_most` objects of one kind have changed. These jobs, their Pods and their claims are in it as
-        they are in `now`.
+        where more than `at_most` nodes would have to be looked at again. These jobs, their Pods and their claims are in
+        it as they are in `now`.
 
         It is `before` without what some jobs hold. For a job that has changed itself, or its Pods or claims, the
         changes count: it holds again what it holds in `now`.
@@ -175,7 +175,7 @@ class Cluster:
         if (old.topology is not new.topology and old.functions != new.functions) or now.now is None:
             return None
         there = self.at(now.now)
-        found = following(there._tables, old, new, jobs, at_most)
+        found = following(there._tables, old, new, jobs, now.now, at_most=at_most)
         if found is None:
             return None
         tables, touched = found

@@ -43,10 +43,10 @@ def volume(stream: Stream, name: str, node: str | None) -> ObjectChange:
 
 def test_an_entry_is_all_that_a_kind_needs_to_be_kept_and_filed(stream: Stream) -> None:
     batch = [volume(stream, "b", "gpu-1"), volume(stream, "a", "gpu-1"), volume(stream, "c", "gpu-2")]
-    first, touched = after(ObjectTables(), batch)
+    first, touched = after(ObjectTables(), batch, None)
     assert touched == {"gpu-1", "gpu-2"}
     assert [entry.name for entry in first.under(VOLUMES_ON, "gpu-1")] == ["a", "b"]
-    second, touched = after(first, [volume(stream, "b", "gpu-3"), volume(stream, "c", None)])
+    second, touched = after(first, [volume(stream, "b", "gpu-3"), volume(stream, "c", None)], None)
     assert touched == {"gpu-1", "gpu-2", "gpu-3"}
     assert dict(second.all(VOLUMES)) == {("ml", "a"): Volume("a", "gpu-1"), ("ml", "b"): Volume("b", "gpu-3")}
     assert [second.under(VOLUMES_ON, f"gpu-{number}") for number in (1, 2, 3)] == [
@@ -55,7 +55,7 @@ def test_an_entry_is_all_that_a_kind_needs_to_be_kept_and_filed(stream: Stream) 
         (Volume("b", "gpu-3"),),
     ]
     assert [entry.name for entry in first.under(VOLUMES_ON, "gpu-1")] == ["a", "b"]
-    assert after(second, [volume(stream, "a", "gpu-1")]) == (second, set())
+    assert after(second, [volume(stream, "a", "gpu-1")], None) == (second, set())
 
 
 def test_every_stream_has_its_entry() -> None:

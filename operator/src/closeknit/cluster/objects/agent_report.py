@@ -5,8 +5,9 @@ models are let go.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
+from operator import attrgetter
 
 import msgspec
 from pydantic import ValidationError
@@ -70,6 +71,14 @@ class AgentReport:
     """Likewise."""
     lemon_cleared: datetime | None = None
     """Until when an administrator has cleared them."""
+
+
+_said = attrgetter(*(each.name for each in fields(AgentReport) if each.name != "heartbeat"))
+
+
+def differ_in_heartbeat_alone(one: AgentReport, other: AgentReport) -> bool:
+    """Whether two reports of one node say the same, at different moments perhaps."""
+    return bool(_said(one) == _said(other))
 
 
 class _Head(WireStruct, frozen=True):

@@ -132,7 +132,7 @@ class ObjectTables:
             functions=self.functions,
             claims=tuple(claims[key] for key in sorted(claims)),
             nics=self._nics(name),
-            lived=self._silent_since(name, now),
+            lived=self.silent_since(name, now),
             silence=self.all(SILENCES).get(name),
             bookings=tuple((share, self._worker(share)) for share in without_lent(self.under(BOOKED_ON, name))),
         )
@@ -166,7 +166,7 @@ class ObjectTables:
         """Whether the agent of a node has been silent too long."""
         return self.beats.is_stale(name, self.heartbeat(name), now)
 
-    def _silent_since(self, name: str, now: datetime | None) -> datetime | None:
+    def silent_since(self, name: str, now: datetime | None) -> datetime | None:
         """The last heartbeat of an agent that has been silent too long; None for any other."""
         if now is None or not self.is_stale(name, now):
             return None

@@ -21,7 +21,7 @@ from closeknit.cluster.kueue.flavors import ResourceFlavor, ServedKind, Workload
 from closeknit.cluster.kueue.workload import Workload
 from closeknit.cluster.node.holders import BookedShare
 from closeknit.cluster.node.mig_devices import mig_resource
-from closeknit.cluster.objects.agent_report import AgentReport, ReportedAllocation
+from closeknit.cluster.objects.agent_report import AgentReport, ReportedAllocation, differ_in_heartbeat_alone
 from closeknit.cluster.objects.dra import DeviceTaintRule, ResourceClaim, ResourceSlice
 from closeknit.cluster.objects.dranet import NicSlice
 from closeknit.cluster.objects.nic_exposure import has_functions, is_claimed, with_nics
@@ -37,7 +37,7 @@ def _itself(value: Any) -> Any:
 
 # Nodes and what their agents say.
 NODES = Table[str, Node](by_name, _itself, is_by_node=True)
-REPORTS = Table[str, AgentReport](by_name, _itself, is_by_node=True)
+REPORTS = Table[str, AgentReport](by_name, _itself, is_by_node=True, looks_alike=differ_in_heartbeat_alone)
 ALLOCATIONS = Table[str, tuple[ReportedAllocation, ...]](by_name, attrgetter("allocations"))
 RUN_ENDS = Table[str, tuple[RunEnd, ...]](by_name, attrgetter("run_ends"))
 """Of nodes by which runs have ended, as they are stored with them."""

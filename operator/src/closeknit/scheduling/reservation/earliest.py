@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from closeknit.api.names import JobKey
 from closeknit.cluster.cluster import Cluster
@@ -16,7 +17,16 @@ from closeknit.placement.values.request import Request
 # Shares of nodes that one search takes from their holders: a tenth of a millisecond each, measured on 600 nodes, and
 # most searches take little more than those of the jobs that have to end.
 MOST_RELEASED = 1024
-FEW = 8  # changed objects, less than a millisecond: they are followed also where few shares are to be released
+# What it takes to compare two versions of a cluster, in releases of shares: a millisecond on 5,000 nodes.
+COMPARISON = 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Future:
+    """The cluster once some jobs have ended."""
+
+    ended: frozenset[JobKey]
+    cluster: Cluster
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +40,8 @@ class EarliestFit:
     """The cluster without them."""
     present: Cluster
     """The cluster with them."""
+    futures: tuple[Future, ...]
+    """Where it fits, and a moment before that, where this had to be asked: what the next search asks first."""
 
 
 def earliest_fit(
@@ -40,21 +52,23 @@ def earliest_fit(
 
     A job that fits once some have ended also fits once more have, so that a few questions find the boundary: after one
     end, two, four and so on, and then between the last two. First of all around the ends of `known`, the answer of a
-    moment ago: most often it is the same. (A device plugin whose choice is not known may break that rule: the answer
-    then fits all the same, and may not be the earliest.)
+    moment ago, and back from there: most often it is the same, or near. (A device plugin whose choice is not known may
+    break that rule: the answer then fits all the same, and may not be the earliest.)
     """
     futures = _Futures(cluster, ends, known)
 
+    @cache
     def fits(moments: int) -> bool:
         return can_place(futures.after(moments), asked, tables)
 
     misses = futures.with_fewer_than(asked.gpus) if asked.takes_free_gpus else 0
-    guess = 0 if known is None else _as_far_as(known.ended, ends)
-    if misses < guess - 1 and futures.affords(guess):
-        if fits(guess - 1):
-            ends = ends[: guess - 1]
-        else:
-            misses = guess - 1
+    near, step = (0 if known is None else _most_like(known.ended, ends) - 1), 1
+    while misses < near and (futures.follows(near) or (step == 1 and futures.affords(near))):
+        if not fits(near):
+            misses = near
+            break
+        ends = ends[:near]
+        near, step = near - step, 2 * step
     hit, step = misses + 1, 1
     while True:
         hit = min(hit, len(ends))
@@ -70,13 +84,16 @@ def earliest_fit(
     found = place(future, asked, tables)
     if not isinstance(found, Placement):
         return None
-    return EarliestFit(tuple(job for jobs in ends[:hit] for job in jobs), found, future, cluster)
+    ended = tuple(job for jobs in ends[:hit] for job in jobs)
+    return EarliestFit(ended, found, future, cluster, futures.around(hit))
 
 
-def _as_far_as(ended: Iterable[JobKey], ends: Sequence[Sequence[JobKey]]) -> int:
-    """How many of the moments have come once no more than these jobs have ended."""
-    over = frozenset(ended)
-    return next((moments for moments, jobs in enumerate(ends) if not over.issuperset(jobs)), len(ends))
+def _most_like(ended: Collection[JobKey], ends: Sequence[Sequence[JobKey]]) -> int:
+    """The number of moments after which the jobs that have ended differ least from these; the later of two."""
+    over, apart = frozenset(ended), [0]
+    for jobs in ends:
+        apart.append(apart[-1] + sum(-1 if job in over else 1 for job in jobs))
+    return max(range(len(apart)), key=lambda moments: (-apart[moments], moments))
 
 
 def released(cluster: Cluster, jobs: Iterable[JobKey], present: Cluster | None = None) -> Cluster:
@@ -93,10 +110,10 @@ def released(cluster: Cluster, jobs: Iterable[JobKey], present: Cluster | None =
 
 
 def released_like(
-    known: Cluster, before: Cluster, ended: Collection[JobKey], cluster: Cluster, jobs: Collection[JobKey]
+    known: Future, before: Cluster, cluster: Cluster, jobs: Collection[JobKey], *, at_most: int
 ) -> Cluster | None:
-    """`released`, made of `known`, which is an earlier version `before` without the jobs that `ended`; None where that
-    is no less work: a change costs what the release of a share does.
+    """`released`, made of `known`, which is a future of an earlier version `before`; None where more than `at_most`
+    nodes have changed since: each costs what the release of a share does.
 
     What has changed since is followed, a quarter of the work or less (docs/decisions/0006). Jobs with another object,
     Pods or claims than then are taken from now and released again, and so are those with Pods on nodes that have
@@ -106,21 +123,19 @@ def released_like(
     moved = frozenset([*nodes.stored, *nodes.gone])
     again = [
         job
-        for job in ended
+        for job in known.ended
         if job not in jobs
         or before.jobs.get(job) is not cluster.jobs.get(job)
         or before.pods_of(job) is not cluster.pods_of(job)
         or before.claims_of(job) is not cluster.claims_of(job)
         or any(pod.place in moved for pod in cluster.pods_of(job))
     ]
-    held = (cluster.booking_of(job) for job in jobs)
-    shares = sum(1 if booking is None else len(booking.shares) for booking in held)
-    found = known.following(before, cluster, again, at_most=max(shares, FEW))
-    return found and released(found, [job for job in jobs if job not in ended or job in again], cluster)
+    found = known.cluster.following(before, cluster, again, at_most=at_most)
+    return found and released(found, [job for job in jobs if job not in known.ended or job in again], cluster)
 
 
 class _Futures:
-    """The cluster after the first of some ends, made out of one that is known already."""
+    """The cluster after the first of some ends, made out of the nearest one that is known already."""
 
     def __init__(self, cluster: Cluster, ends: Sequence[Sequence[JobKey]], last: EarliestFit | None) -> None:
         self._ends = ends
@@ -140,25 +155,50 @@ class _Futures:
 
     def affords(self, moments: int) -> bool:
         """Whether the bound allows the way there."""
-        begins = max(each for each in self._known if each <= moments)
-        return self._weight(begins, moments) <= self._left
+        return self._weight(self._between(self._nearest(moments), moments)) <= self._left
+
+    def follows(self, moments: int) -> bool:
+        """Whether the cluster then is known, or is by now, made out of one of the last answer's."""
+        if moments not in self._known:
+            found = self._as_before(moments)
+            if found is None:
+                return False
+            self._known[moments] = found
+        return True
 
     def after(self, moments: int) -> Cluster:
-        if (known := self._known.get(moments)) is not None:
-            return known
-        begins = max(each for each in self._known if each <= moments)
-        self._left -= self._weight(begins, moments)
-        jobs = [job for each in self._ends[begins:moments] for job in each]
-        found = None if begins else self._as_before(jobs)
-        self._known[moments] = found = found or released(self._known[begins], jobs)
-        return found
+        """The cluster then."""
+        if not self.follows(moments):
+            begins = self._nearest(moments)
+            jobs = self._between(begins, moments)
+            self._left -= self._weight(jobs)
+            self._known[moments] = released(self._known[begins], jobs)
+        return self._known[moments]
 
-    def _as_before(self, jobs: Collection[JobKey]) -> Cluster | None:
-        """The cluster without these jobs, made out of the last answer's."""
-        last, there = self._last, frozenset(jobs)
-        if last is None or 2 * len(there.symmetric_difference(last.ended)) > len(there):
+    def around(self, moments: int) -> tuple[Future, ...]:
+        """What is known of this moment and of the one before it."""
+        asked = [each for each in (moments - 1, moments) if each > 0 and each in self._known]
+        return tuple(Future(frozenset(self._between(0, each)), self._known[each]) for each in asked)
+
+    def _as_before(self, moments: int) -> Cluster | None:
+        """The cluster then, made out of one of the last answer's; None where that is no less work than a release. It
+        is not counted by the bound: a search with a last answer asks all that it asks without."""
+        if self._last is None or not self._last.futures:
+            return None
+        jobs = frozenset(self._between(0, moments))
+        other = {each: self._weight(jobs ^ each.ended) for each in self._last.futures}
+        nearest = min(self._last.futures, key=other.__getitem__)
+        weight = min(self._weight(self._between(self._nearest(moments), moments)), MOST_RELEASED)
+        if 2 * other[nearest] + COMPARISON > weight:
             return None  # most of it is something else
-        return released_like(last.cluster, last.present, frozenset(last.ended), self._known[0], there)
+        return released_like(nearest, self._last.present, self._known[0], jobs, at_most=weight // 2)
+
+    def _nearest(self, moments: int) -> int:
+        return max(each for each in self._known if each <= moments)
+
+    def _between(self, begins: int, ends: int) -> list[JobKey]:
+        """The jobs that end after the one moment, until the other."""
+        return [job for jobs in self._ends[begins:ends] for job in jobs]
 
     def _gpus(self, job: JobKey) -> int:
         """How many a job leaves at most."""
@@ -170,8 +210,7 @@ class _Futures:
             )
         return sum(len(share.gpus) for share in (*booking.shares, *booking.spares))
 
-    def _weight(self, begins: int, moments: int) -> int:
-        cluster = self._known[0]
-        jobs = (job for each in self._ends[begins:moments] for job in each)
-        held = (cluster.booking_of(job) for job in jobs)
+    def _weight(self, jobs: Iterable[JobKey]) -> int:
+        """The shares that these jobs hold, or as many as one each."""
+        held = (self._known[0].booking_of(job) for job in jobs)
         return sum(1 if booking is None else len(booking.shares) for booking in held)
