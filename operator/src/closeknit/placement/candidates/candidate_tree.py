@@ -27,6 +27,9 @@ from closeknit.placement.values.request import NodeCriteria
 # So many have been seen over the time, and twice as many as there are: begin again with all, for masks name offers by
 # their numbers.
 MANY_GROUPS = 1 << 14
+# Domains of former versions that are remembered beside those of the last one, a quarter as many: the larger number is
+# some twenty versions in which one node changed. They are forgotten together, by a walk through the whole tree.
+MOST_FORMER = 64
 
 
 _Room = tuple[Group, OfferNumber, tuple[str, ...]]
@@ -53,6 +56,7 @@ class CandidateTree:
         self._covers: dict[tuple[OfferNumber, CpuCover], OfferNumber] = {}
         self._matches: dict[object, int] = {}
         self._areas: dict[int, tuple[Domain, Area | None]] = {}
+        self._most_areas = 0
         self._rooms: dict[int, tuple[Domain, tuple[_Room, ...]]] = {}
         self._ground: tuple[Domain, Areas] | None = None
         self._held = held
@@ -67,16 +71,28 @@ class CandidateTree:
         """The areas of the tree below this root, with so many levels, host included."""
         if self._ground is not None and self._ground[0] is domain:
             return self._ground[1]
-        kept: dict[int, tuple[Domain, Area | None]] = {}
-        root = self._area(domain, self._ground[0] if self._ground else None, -1, levels - 2, kept) or _NOWHERE
-        self._areas = kept
-        self._rooms = {key: room for key, room in self._rooms.items() if key in kept}
+        root = self._area(domain, self._ground[0] if self._ground else None, -1, levels - 2) or _NOWHERE
+        if len(self._areas) > self._most_areas:
+            self._forget_all_but(domain)
         counts = _counts((root,))
         every = sum(nodes for group, nodes in domain.counts.items() if self._number(group) is not None)
         needs = () if sum(counts.values()) == every else self._request.needs
         ground = Areas(domain, root, self._offers, counts, self._groups, needs, self._roomy, self._held)
         self._ground = (domain, ground)
         return ground
+
+    def _forget_all_but(self, root: Domain) -> None:
+        """Forgets domains that are not in the tree of this root."""
+        kept: dict[int, tuple[Domain, Area | None]] = {}
+        left = [root]
+        while left:
+            domain = left.pop()
+            if (known := self._areas.get(id(domain))) is not None:  # what is below a leaf was never looked at
+                kept[id(domain)] = known
+                left.extend(domain.children.values())
+        self._areas = kept
+        self._most_areas = len(kept) + min(len(kept) // 4, MOST_FORMER)
+        self._rooms = {key: room for key, room in self._rooms.items() if key in kept}
 
     def _number(self, group: Group) -> OfferNumber | None:
         """The number of a group's offer; None for an unusable one."""
@@ -110,42 +126,23 @@ class CandidateTree:
             found = self._matches[key] = matching(kind, self._request)
         return found
 
-    def _area(
-        self,
-        domain: Domain,
-        before: Domain | None,
-        level: int,
-        innermost: int,
-        kept: dict[int, tuple[Domain, Area | None]],
-    ) -> Area | None:
+    def _area(self, domain: Domain, before: Domain | None, level: int, innermost: int) -> Area | None:
         """The area of a domain; `before` is the domain in its place in the last version."""
-        known = self._areas.get(id(domain))
-        if known is not None and known[0] is domain:
-            area = known[1]
-            for child in domain.children.values():
-                self._area(child, child, level + 1, innermost, kept)
-        else:
-            area = self._new_area(domain, before, level, innermost, kept)
-            _, old = self._areas.get(id(before), (None, None))
-            if old is not None and area is not None and old.is_like(area):
-                area = old
-        kept[id(domain)] = (domain, area)
+        known = self._areas.get(id(domain))  # an entry holds its domain, so that no other one has that number
+        if known is not None:
+            return known[1]
+        area = self._new_area(domain, before, level, innermost)
+        _, old = self._areas.get(id(before), (None, None))
+        if old is not None and area is not None and old.is_like(area):
+            area = old
+        self._areas[id(domain)] = (domain, area)
         return area
 
-    def _new_area(
-        self,
-        domain: Domain,
-        before: Domain | None,
-        level: int,
-        innermost: int,
-        kept: dict[int, tuple[Domain, Area | None]],
-    ) -> Area | None:
+    def _new_area(self, domain: Domain, before: Domain | None, level: int, innermost: int) -> Area | None:
         if level == innermost:
             return self._leaf(domain, level)
         were = before.children if before else {}
-        inside = (
-            self._area(child, were.get(name), level + 1, innermost, kept) for name, child in domain.children.items()
-        )
+        inside = (self._area(child, were.get(name), level + 1, innermost) for name, child in domain.children.items())
         return _around([*filter(None, inside), *self._lone(domain, level + 1)], level)
 
     def _roomy(self, domain: Domain) -> Iterator[_Room]:

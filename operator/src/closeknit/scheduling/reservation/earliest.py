@@ -191,7 +191,10 @@ class _Futures:
         weight = min(self._weight(self._between(self._nearest(moments), moments)), MOST_RELEASED)
         if 2 * other[nearest] + COMPARISON > weight:
             return None  # most of it is something else
-        return released_like(nearest, self._last.present, self._known[0], jobs, at_most=weight // 2)
+        found = released_like(nearest, self._last.present, self._known[0], jobs, at_most=weight // 2)
+        if found is None:
+            self._last = None  # too much has changed since
+        return found
 
     def _nearest(self, moments: int) -> int:
         return max(each for each in self._known if each <= moments)
