@@ -33,6 +33,7 @@ from closeknit.cluster.objects.storage import PersistentVolume, PersistentVolume
 from closeknit.cluster.pods.pod import Pod
 from closeknit.cluster.reported_devices import ReportedDevices
 from closeknit.cluster.requested_capacity import RequestedCapacity
+from closeknit.cluster.store.difference import TableChanges, difference
 from closeknit.cluster.store.next_version import after, following
 from closeknit.cluster.store.object_store import ObjectTables
 from closeknit.cluster.store.table_definitions import (
@@ -157,16 +158,21 @@ class Cluster:
             touched.update(tables.names())
         return self._with(tables, levels, touched, self.now)
 
-    def following(
-        self, before: "Cluster", now: "Cluster", jobs: Collection[JobKey], *, at_most: int
-    ) -> "Cluster | None":
-        """This cluster after all that has changed from `before` to `now`; None where it has to be made of `now`, and
-        where more than `at_most` nodes would have to be looked at again. These jobs, their Pods and their claims are in
-        it as they are in `now`.
+    def since(self, before: "Cluster") -> "ClusterChanges":
+        """What has changed from an earlier version to this one."""
+        nodes = difference(before.nodes, self.nodes)
+        moved = frozenset([*nodes.stored, *nodes.gone])
+        return ClusterChanges(before, self, moved, TableChanges(before._tables, self._tables))
 
-        It is `before` without what some jobs hold. For a job that has changed itself, or its Pods or claims, the
-        changes count: it holds again what it holds in `now`.
+    def following(self, changes: "ClusterChanges", jobs: Collection[JobKey], *, at_most: int) -> "Cluster | None":
+        """This cluster after these changes; None where it has to be made of the version now, and where more than
+        `at_most` nodes would have to be looked at again. These jobs, their Pods and their claims are in it as they are
+        now.
+
+        It is the version before without what some jobs hold. For a job that has changed itself, or its Pods or claims,
+        the changes count: it holds again what it holds now.
         """
+        before, now = changes.before, changes.now
         if before._is_supposed or now._is_supposed or self._is_supposed:
             return None
         old, new = before._tables, now._tables
@@ -175,7 +181,7 @@ class Cluster:
         if (old.topology is not new.topology and old.functions != new.functions) or now.now is None:
             return None
         there = self.at(now.now)
-        found = following(there._tables, old, new, jobs, now.now, at_most=at_most)
+        found = following(there._tables, changes.tables, jobs, now.now, at_most=at_most)
         if found is None:
             return None
         tables, touched = found
@@ -443,6 +449,17 @@ class Cluster:
             else:
                 changed[name] = view
         return (changed.finish(), pairs) if pairs else (self.nodes, pairs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClusterChanges:
+    """What differs between two versions of a cluster."""
+
+    before: Cluster
+    now: Cluster
+    nodes: frozenset[str]
+    """Whose views are other objects, or gone."""
+    tables: TableChanges[ObjectTables]
 
 
 def _imex_with(classes: Mapping[str, DeviceClass]) -> frozenset[Binding]:

@@ -239,7 +239,7 @@ def test_a_cluster_without_some_jobs_follows_what_happens_to_others(
     for step in sequence:
         now = now.at(step) if isinstance(step, datetime) else now.after(step)
     later = [job for job in later if job in now.jobs]
-    found = released_like(Future(frozenset(ended), known), before, now, later, at_most=8)
+    found = released_like(Future(frozenset(ended), known), now.since(before), later, at_most=8)
     if found is None:
         event("made again")
         return
@@ -266,20 +266,20 @@ def test_a_claim_that_a_job_gets_meanwhile_ends_with_it() -> None:
         *map(node, NODES), *map(resource_slice, NODES), training_job(placement=booked(("a", [0]), binding="DRA"))
     ).at(NOON)
     now = before.after([change(parsed(claim))])
-    found = released_like(Future(frozenset([job]), released(before, [job])), before, now, [job], at_most=8)
+    found = released_like(Future(frozenset([job]), released(before, [job])), now.since(before), [job], at_most=8)
     assert found == released(now, [job])
 
 
 def test_what_only_beats_costs_no_look_at_a_node() -> None:
     before = crowd()
     beaten = before.after([change(parsed(node_topology(name, heartbeatTime=LATER))) for name in ("gpu-1", "gpu-2")])
-    followed = before.following(before, beaten.at(NOON + STALE_AFTER), (), at_most=0)
+    followed = before.following(beaten.at(NOON + STALE_AFTER).since(before), (), at_most=0)
     assert followed is not None
     later = NOON + STALE_AFTER + timedelta(seconds=1)
     assert followed.at(later) == beaten.at(later) != before.at(later)
     changed = before.after([change(parsed(node(name, unschedulable=True))) for name in ("gpu-1", "gpu-2")])
-    assert before.following(before, changed, (), at_most=2) == changed
-    assert before.following(before, changed, (), at_most=1) is None
+    assert before.following(changed.since(before), (), at_most=2) == changed
+    assert before.following(changed.since(before), (), at_most=1) is None
 
 
 def test_an_agent_that_speaks_again_is_heard() -> None:
@@ -287,7 +287,7 @@ def test_an_agent_that_speaks_again_is_heard() -> None:
     assert {view.exclusion and view.exclusion.reason for view in silent.nodes.values()} == {ExclusionReason.AGENT_STALE}
     spoke = silent.after([change(parsed(node_topology(name, heartbeatTime=LATER))) for name in ("gpu-1", "gpu-2")])
     assert not any(view.exclusion for view in spoke.nodes.values())
-    followed = silent.following(silent, spoke, (), at_most=2)
+    followed = silent.following(spoke.since(silent), (), at_most=2)
     assert followed == spoke
 
 
@@ -295,10 +295,10 @@ def test_what_is_supposed_of_nodes_is_not_followed() -> None:
     before = crowd()
     supposed = before.without({"gpu-1": uuids("gpu-1", 3)})
     now = before.after([change(parsed(priority_class("high", 8)))])
-    assert before.following(before, now, (), at_most=8) == now
-    assert supposed.following(before, now, (), at_most=8) is None
-    assert before.following(supposed, now, (), at_most=8) is None
-    assert before.following(before, supposed.with_job(now.jobs[JobKey("team-b", "train")]), (), at_most=8) is None
+    assert before.following(now.since(before), (), at_most=8) == now
+    assert supposed.following(now.since(before), (), at_most=8) is None
+    assert before.following(now.since(supposed), (), at_most=8) is None
+    assert before.following(supposed.with_job(now.jobs[JobKey("team-b", "train")]).since(before), (), at_most=8) is None
 
 
 @settings(max_examples=100, deadline=None)

@@ -5,7 +5,10 @@ from itertools import chain, compress, repeat
 from operator import is_not
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from closeknit.cluster.immutable.table import Reader, Table
+
 K = TypeVar("K")
+V = TypeVar("V", bound=Reader)
 
 
 class Difference(NamedTuple, Generic[K]):
@@ -29,3 +32,19 @@ def difference(before: Mapping[K, Any], now: Mapping[K, Any]) -> Difference[K]:
     added = sum(key not in before for key in stored)
     gone = [key for key in before if key not in now] if len(before) + added != len(now) else ()
     return Difference(stored, gone)
+
+
+class TableChanges(Generic[V]):
+    """What differs between two versions of all tables. Each table is compared once, when it is asked for first."""
+
+    def __init__(self, before: V, now: V) -> None:
+        self.before = before
+        self.now = now
+        self._known: dict[Table[Any, Any], list[Any]] = {}
+
+    def of(self, table: Table[K, Any]) -> list[K]:
+        """The keys whose values are other objects, or gone."""
+        if table not in self._known:
+            found = difference(self.before.all(table), self.now.all(table))
+            self._known[table] = [*found.stored, *found.gone]
+        return self._known[table]

@@ -16,7 +16,7 @@ from closeknit.cluster.kueue.workload import own
 from closeknit.cluster.network.levels import Place
 from closeknit.cluster.objects.agent_report import AgentReport, settled
 from closeknit.cluster.pods.pod import Pod
-from closeknit.cluster.store.difference import difference
+from closeknit.cluster.store.difference import TableChanges
 from closeknit.cluster.store.object_store import ObjectTables
 from closeknit.cluster.store.table_definitions import (
     CLAIMS,
@@ -154,21 +154,15 @@ def after(old: ObjectTables, changes: Iterable[ObjectChange], now: datetime | No
 
 
 def following(
-    other: ObjectTables,
-    before: ObjectTables,
-    new: ObjectTables,
-    jobs: Collection[JobKey],
-    now: datetime,
-    *,
-    at_most: int,
+    other: ObjectTables, changes: TableChanges[ObjectTables], jobs: Collection[JobKey], now: datetime, *, at_most: int
 ) -> tuple[ObjectTables, set[str]] | None:
-    """`other` after all that has changed from `before` to `new`, and the nodes whose views may change; None where that
-    is not known, and where it is more work than to look at so many nodes again. These jobs, their Pods and their claims
-    are in it as they are in `new`.
+    """`other` after these changes, and the nodes whose views may change; None where that is not known, and where it is
+    more work than to look at so many nodes again. These jobs, their Pods and their claims are in it as they are now.
 
-    `other` is `before` after changes of jobs, of Pods with our label and of claims. Where it has another entry than
-    `before`, for other jobs than these, and `new` has a new one, it gets the new one.
+    `other` is the version before after changes of jobs, of Pods with our label and of claims. Where it has another
+    entry than that, for other jobs than these, and there is a new one now, it gets the new one.
     """
+    before, new = changes.before, changes.now
     if new.all(HIDDEN_PODS) is not before.all(HIDDEN_PODS):
         return None  # which of two Pods of one name counts rests on both streams
     pods = [pod.key for job in jobs for pod in new.under(PODS_OF, job)]
@@ -177,9 +171,8 @@ def following(
     own |= dict.fromkeys(BY_STREAM[Stream.TRAINING_JOBS].tables, jobs) | {SUBMITTED: jobs}
     draft = _Draft(dict(other.kept), dict(other.filed))
     for table in {**before.kept, **new.kept, **own}:
-        old, there = before.all(table), new.all(table)
-        keys = [key for changed in difference(old, there) for key in changed]
-        if other.all(table) is old and not own.get(table):
+        keys, there = changes.of(table), new.all(table)
+        if other.all(table) is before.all(table) and not own.get(table):
             draft.take(table, new, keys)
         elif len(keys) > ENTRIES * at_most:
             return None

@@ -287,7 +287,8 @@ class QueueReservation:
         before = self._last.reservations[-1].job if self._last.reservations else None
         if kept is None and (before is None or is_cut):
             return entries
-        return [self._with_its_own(entry) if entry.key in {kept, before} else entry for entry in entries]
+        theirs = {kept, before}
+        return [self._with_its_own(entry) if entry.key in theirs else entry for entry in entries]
 
     def _with_its_own(self, entry: QueueEntry) -> QueueEntry:
         """The entry with the verdict of now; the last decision's where that is the same."""

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from closeknit.api.names import JobKey
-from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.store.difference import difference
+from closeknit.cluster.cluster import Cluster, ClusterChanges
 from closeknit.cluster.store.watched_kinds import ObjectChange, change
 from closeknit.lifecycle.attempt.own_gpus import own_pods_gone
 from closeknit.placement.gang.cache import Tables
@@ -92,7 +91,7 @@ def _most_like(ended: Collection[JobKey], ends: Sequence[Sequence[JobKey]]) -> i
     """The number of moments after which the jobs that have ended differ least from these; the later of two."""
     over, apart = frozenset(ended), [0]
     for jobs in ends:
-        apart.append(apart[-1] + sum(-1 if job in over else 1 for job in jobs))
+        apart.append(apart[-1] + len(jobs) - 2 * len(over.intersection(jobs)))
     return max(range(len(apart)), key=lambda moments: (-apart[moments], moments))
 
 
@@ -109,29 +108,26 @@ def released(cluster: Cluster, jobs: Iterable[JobKey], present: Cluster | None =
     return cluster.after(changes)
 
 
-def released_like(
-    known: Future, before: Cluster, cluster: Cluster, jobs: Collection[JobKey], *, at_most: int
-) -> Cluster | None:
-    """`released`, made of `known`, which is a future of an earlier version `before`; None where more than `at_most`
-    nodes have changed since: each costs what the release of a share does.
+def released_like(known: Future, changes: ClusterChanges, jobs: Collection[JobKey], *, at_most: int) -> Cluster | None:
+    """`released` as it is now, made of `known`, a future of the version before; None where more than `at_most` nodes
+    have changed since: each costs what the release of a share does.
 
     What has changed since is followed, a quarter of the work or less (docs/decisions/0006). Jobs with another object,
     Pods or claims than then are taken from now and released again, and so are those with Pods on nodes that have
     changed: whether such a Pod counts rests on its node.
     """
-    nodes = difference(before.nodes, cluster.nodes)
-    moved = frozenset([*nodes.stored, *nodes.gone])
+    before, now = changes.before, changes.now
     again = [
         job
         for job in known.ended
         if job not in jobs
-        or before.jobs.get(job) is not cluster.jobs.get(job)
-        or before.pods_of(job) is not cluster.pods_of(job)
-        or before.claims_of(job) is not cluster.claims_of(job)
-        or any(pod.place in moved for pod in cluster.pods_of(job))
+        or before.jobs.get(job) is not now.jobs.get(job)
+        or before.pods_of(job) is not now.pods_of(job)
+        or before.claims_of(job) is not now.claims_of(job)
+        or any(pod.place in changes.nodes for pod in now.pods_of(job))
     ]
-    found = known.cluster.following(before, cluster, again, at_most=at_most)
-    return found and released(found, [job for job in jobs if job not in known.ended or job in again], cluster)
+    found = known.cluster.following(changes, again, at_most=at_most)
+    return found and released(found, [job for job in jobs if job not in known.ended or job in again], now)
 
 
 class _Futures:
@@ -140,7 +136,9 @@ class _Futures:
     def __init__(self, cluster: Cluster, ends: Sequence[Sequence[JobKey]], last: EarliestFit | None) -> None:
         self._ends = ends
         self._known = {0: cluster}
-        self._last = last
+        self._last = () if last is None else last.futures
+        self._present_then = None if last is None else last.present
+        self._changes: ClusterChanges | None = None
         self._left = MOST_RELEASED
 
     def with_fewer_than(self, gpus: int) -> int:
@@ -183,17 +181,19 @@ class _Futures:
     def _as_before(self, moments: int) -> Cluster | None:
         """The cluster then, made out of one of the last answer's; None where that is no less work than a release. It
         is not counted by the bound: a search with a last answer asks all that it asks without."""
-        if self._last is None or not self._last.futures:
+        if not self._last or self._present_then is None:
             return None
         jobs = frozenset(self._between(0, moments))
-        other = {each: self._weight(jobs ^ each.ended) for each in self._last.futures}
-        nearest = min(self._last.futures, key=other.__getitem__)
+        other = {each: self._weight(jobs ^ each.ended) for each in self._last}
+        nearest = min(self._last, key=other.__getitem__)
         weight = min(self._weight(self._between(self._nearest(moments), moments)), MOST_RELEASED)
         if 2 * other[nearest] + COMPARISON > weight:
             return None  # most of it is something else
-        found = released_like(nearest, self._last.present, self._known[0], jobs, at_most=weight // 2)
+        if self._changes is None:
+            self._changes = self._known[0].since(self._present_then)
+        found = released_like(nearest, self._changes, jobs, at_most=weight // 2)
         if found is None:
-            self._last = None  # too much has changed since
+            self._last = ()  # too much has changed since
         return found
 
     def _nearest(self, moments: int) -> int:
