@@ -36,7 +36,10 @@ def numbers_of(mask: int) -> Iterator[OfferNumber]:
 
 def mask_of_offers(numbers: Iterable[OfferNumber]) -> OfferMask:
     """These offers as a mask."""
-    return OfferMask(sum({1 << number for number in numbers}))
+    mask = 0
+    for number in numbers:
+        mask |= 1 << number
+    return OfferMask(mask)
 
 
 class Members(NamedTuple):

@@ -13,6 +13,7 @@ from dataclasses import replace
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob import NvlinkPolicy, RdmaPolicy
 from closeknit.api.trainingjob_status import Binding
+from closeknit.cluster.objects.nic_exposure import NicExposure
 from closeknit.placement.allreduce.bandwidth import RDMA_TRANSPORTS
 from closeknit.placement.allreduce.paths import nvlink_generation
 from closeknit.placement.candidates.offer import Peers
@@ -123,8 +124,8 @@ def _ways_over(site: Site, every: _Side, *, whole: bool) -> Iterator[Iterator[Va
                     (among, able)
                     for side in mixtures
                     for transport in transports
-                    for among in _by_exposure(site, side, transport)
-                    if (able := _able(site, side, among))
+                    for among, able in _by_exposure(site, side, transport)
+                    if able and _are_enough(site, able)
                 ]
                 budget = Budget().among(len(beside))
                 yield (Variant(site, among, able, budget, kept=kept) for among, able in beside)
@@ -153,22 +154,23 @@ def _kept(site: Site, *, whole: bool) -> Sequence[int]:
     return (request.expert_block, request.group)
 
 
-def _by_exposure(site: Site, side: _Side, transport: Transport | None) -> Sequence[Peers]:
-    """The peers by a transport, those whose NICs come into Pods in one way after those of another."""
+def _by_exposure(site: Site, side: _Side, transport: Transport | None) -> Sequence[_Side]:
+    """A side by a transport, those whose NICs come into Pods in one way after those of another."""
     peers, numbers = side
     if transport is None:
-        return (peers,)
-    offered = (site.ground.offers[number].terms for number in numbers)
-    found = {terms.exposure for terms in offered if terms.exposure and transport in terms.transports}
-    return [peers._replace(transport=transport, exposure=exposure) for exposure in sorted(found)]
+        return [side]
+    offers, found = site.ground.offers, dict[NicExposure, list[OfferNumber]]()
+    for number in numbers:
+        terms = offers[number].terms
+        if terms.exposure and transport in terms.transports:
+            found.setdefault(terms.exposure, []).append(number)
+    return [(peers._replace(transport=transport, exposure=exposure), found[exposure]) for exposure in sorted(found)]
 
 
-def _able(site: Site, side: _Side, peers: Peers) -> Sequence[OfferNumber]:
-    """Those offers that are among peers; none where they are too few for the gang."""
+def _are_enough(site: Site, numbers: Sequence[OfferNumber]) -> bool:
+    """Whether all nodes of these offers have the gang's number of GPUs."""
     offers, counts = site.ground.offers, site.ground.counts
-    able = [number for number in side[1] if peers.has(offers[number].terms)]
-    enough = sum(offers[number].gpus * counts[number] for number in able) >= site.request.gpus
-    return able if enough else ()
+    return sum(offers[number].gpus * counts[number] for number in numbers) >= site.request.gpus
 
 
 def _whole(site: Site) -> tuple[bool, ...]:
