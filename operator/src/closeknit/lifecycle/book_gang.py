@@ -8,7 +8,13 @@ from closeknit.api.names import INDEX_LABEL, JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.api.reasons import EventAction, EventReason, PendingReason
 from closeknit.api.text.opaque import short
-from closeknit.api.trainingjob_status import MAX_WARNINGS, EnvironmentStatus, PlacementStatus, TrainingJobStatus
+from closeknit.api.trainingjob_status import (
+    MAX_WARNINGS,
+    EnvironmentStatus,
+    PlacementStatus,
+    RoomToGrow,
+    TrainingJobStatus,
+)
 from closeknit.cluster.booking.booking import (
     AwaitedAttempt,
     Booking,
@@ -22,6 +28,7 @@ from closeknit.cluster.booking.booking import (
     names,
     replacements,
     server_share,
+    with_shares,
 )
 from closeknit.cluster.booking.parameter_servers import dealt
 from closeknit.cluster.cluster import Cluster
@@ -37,10 +44,12 @@ from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.blocking_pods import leftovers
 from closeknit.lifecycle.attempt.launched_gang import Lost, gang
 from closeknit.lifecycle.attempt.subject import Subject
+from closeknit.lifecycle.attempt.verification import verified
+from closeknit.lifecycle.failures.refused_growth import RefusedGrowth
 from closeknit.lifecycle.failures.staying_pods import cannot_stay, farewells, replacing, told_otherwise
 from closeknit.lifecycle.restart.lemons import lemons_of
-from closeknit.lifecycle.status.conditions import moment, stated
-from closeknit.lifecycle.status.degraded import degradation, harmed
+from closeknit.lifecycle.status.conditions import moment, stated, timestamp
+from closeknit.lifecycle.status.degraded import Degradation, degradation, harmed
 from closeknit.lifecycle.status.pauses import is_between, lingers_from
 from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import unknown_preference
@@ -145,6 +154,33 @@ def book_beside(subject: Subject, placement: Placement) -> Plan | str:
         actions=(),
         is_by_choice=True,
     )
+
+
+def take_back(attempt: Attempt, refused: RefusedGrowth, before: Placement | None) -> Plan:
+    """The booking as it was before a growth in place that the API server refuses. The ranks train on; the Pods that
+    were made for added nodes go. `before` is told of that placement; None: nothing is known of it now."""
+    subject, status = attempt.subject, attempt.subject.job.status
+    stored = status.placement
+    assert stored is not None  # noqa: S101 - a job that grows has one, for the type checker
+    pods = attempt.pods[: len(refused.shares)]
+    shares, result = verified(subject.cluster, refused.shares, pods)
+    held = replace(attempt.booking, shares=shares)
+    booked = PlacementStatus(node_count=len(shares), gpus=held.gpus, nodes=[])
+    booked = booked if before is None else _placement_status(subject.job, before)
+    room = RoomToGrow(gpus=attempt.booking.gpus, since=timestamp(subject.now), refused=stated(refused.message))
+    booked = with_shares(booked.model_copy(update={"run": stored.run, "room": room}), shares)
+    job = subject.job.model_copy(update={"status": status.model_copy(update={"placement": booked})})
+    made = Attempt(replace(subject, job=job), held).gang()
+    lacks, told = list[Degradation | None](), status.environment
+    if not isinstance(made, Lost):  # else it is found when the gang is looked at
+        lacks, told = [degradation(made, subject.cluster)], environment_status(environment(made, 0))
+    back = runs.taken_back(subject.job, subject.now, booked, shares, result, lacks, told)
+    words = f"it goes on with {held.gpus} of its {count(subject.job.spec.gpus, 'GPU')}: {refused.message}"
+    as_before = subject.job.model_copy(update={"status": back})
+    told_once = replace(subject, job=as_before).notice(
+        EventReason.RESIZE_REFUSED, words, action=EventAction.RESIZE, warning=True
+    )
+    return subject.plan(back, actions=farewells(subject, held), notice=told_once)
 
 
 def reserve(subject: Subject, placement: Placement, awaited: Sequence[AwaitedAttempt], message: str) -> Plan:

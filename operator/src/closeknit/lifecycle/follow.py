@@ -118,7 +118,8 @@ def _too_late(subject: Subject) -> Plan:
 def _keep(subject: Subject, verdict: Keep, *, is_late: bool) -> Plan:
     """The care for what it holds; then what there is to tell of room for more."""
     attempt, job, held = Attempt(subject, verdict.booking), subject.job, verdict.booking
-    plan = _too_late(subject) if is_late and not attempt.is_over else tend(attempt, is_fit=verdict.is_fit)
+    is_too_late = is_late and not attempt.is_over
+    plan = _too_late(subject) if is_too_late else tend(attempt, is_fit=verdict.is_fit, before=verdict.before)
     unmoved = subject.answers.refused_change
     if plan.writes:
         return plan

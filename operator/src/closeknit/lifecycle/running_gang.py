@@ -23,9 +23,10 @@ from closeknit.lifecycle.attempt.own_pods import own_claim
 from closeknit.lifecycle.attempt.shared_claims import shared_claims
 from closeknit.lifecycle.attempt.subject import seconds_until
 from closeknit.lifecycle.attempt.verification import is_mismatched, verified
-from closeknit.lifecycle.book_gang import environment_status, may_be_counted, placed
+from closeknit.lifecycle.book_gang import environment_status, may_be_counted, placed, take_back
 from closeknit.lifecycle.failures import device_health
 from closeknit.lifecycle.failures.dead_nodes import dead_nodes
+from closeknit.lifecycle.failures.refused_growth import growth_begun, refused_growth, shares_before
 from closeknit.lifecycle.failures.staying_pods import (
     farewells,
     is_ending_as_it_was,
@@ -66,15 +67,20 @@ from closeknit.lifecycle.transitions.next_status import BEING_STARTED
 from closeknit.lifecycle.writes.answers import TOLD_AGAIN
 from closeknit.lifecycle.writes.plan import Action, Addition, Notice, Plan
 from closeknit.lifecycle.writes.quota_demand import quota_demand
+from closeknit.placement.values.placement import Placement
 
 _STARTED = frozenset({"Running", "Succeeded"})  # phases
 _TOLD_EARLY = frozenset({ConditionReason.DEVICE_UNHEALTHY, ConditionReason.HANGS})  # and taken back as early
 WAITS_UNTOLD = timedelta(seconds=5)  # Pods without much of a grace period are gone before anybody has read why
 
 
-def tend(attempt: Attempt, *, is_fit: bool) -> Plan:
-    """The next step of a booked job. `is_fit`: another attempt could be given the same GPUs."""
+def tend(attempt: Attempt, *, is_fit: bool, before: Placement | None = None) -> Plan:
+    """The next step of a booked job. `is_fit`: another attempt could be given the same GPUs. `before`: the placement to
+    which it goes back, of one whose growth is refused."""
     subject = attempt.subject
+    refused = refused_growth(subject.job, attempt.booking, attempt.pods[0], subject.answers)
+    if refused is not None and not any(share.succeeded for share in attempt.shares):
+        return take_back(attempt, refused, before)
     if attempt.replaced:
         return replaced(attempt)
     if attempt.is_over:  # those who only serve may fail, or be deleted, once the others are over
@@ -154,9 +160,14 @@ def _complete(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
     ready = attempt.made_again_at
     if missing and ready is None:
         return _make(attempt, gang, actions)
-    return subject.plan(
-        actions=actions, wake_after_s=None if ready is None or not missing else seconds_until(ready, subject.now)
-    )
+    pause_s = None if ready is None or not missing else seconds_until(ready, subject.now)
+    return replace(subject.plan(actions=actions, wake_after_s=pause_s), growth=_growth(attempt))
+
+
+def _growth(attempt: Attempt) -> str:
+    """The growth to which missing Pods and claims belong, while it may be taken back."""
+    job = attempt.subject.job
+    return growth_begun(job) if shares_before(job, attempt.booking, attempt.pods[0]) else ""
 
 
 def _make(attempt: Attempt, gang: Gang, actions: Sequence[Action]) -> Plan:
@@ -169,7 +180,8 @@ def _make(attempt: Attempt, gang: Gang, actions: Sequence[Action]) -> Plan:
     if len(attempt.missing) < len(attempt.pods):
         made = creation.missing(gang, attempt.missing, with_others=with_others)
         adds = frozenset[Addition]() if attempt.is_swapping else creation.additions(gang)  # as its other Pods have them
-        return subject.plan(status, actions=(*actions, *made.actions), adds=adds)
+        plan = subject.plan(status, actions=(*actions, *made.actions), adds=adds)
+        return replace(plan, growth=_growth(attempt))
     made = creation.whole(gang, with_others=with_others)
     plan = subject.plan(
         status,

@@ -60,6 +60,8 @@ class Keep:
     status says otherwise; None where nothing is to be said."""
     refused: str | None = None
     """Why the API server refuses it at that size, where its status does not say so yet."""
+    before: Placement | None = None
+    """Its placement before a growth that is to be taken back; None of any other, and where it cannot be told."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,12 @@ def replacement(cluster: Cluster, request: Request, shares: Sequence[BookingShar
     return Replacement(found, placement)
 
 
+def as_it_is(cluster: Cluster, request: Request, shares: Sequence[BookingShare], tables: Tables) -> Placement:
+    """The placement of a gang on the nodes that it has, all of which are there with their machines."""
+    workers = [share for share in shares if share.server is None]
+    return _Kept.of(cluster, request, workers, (), tables).as_it_is()
+
+
 def _parts(workers: Sequence[BookingShare]) -> Sequence[Sequence[int]]:
     """Lost positions that are replaced together: those of one size, the largest first, which fit in fewest places."""
     by_size: dict[int, list[int]] = {}
@@ -389,27 +395,42 @@ class _Kept:
         }
         placed = [*self.placed, *((part.node, part.offer.terms.sets, part.mask, part.offer.terms.nics)
                                   for part in parts.values())]  # fmt: skip
-        every = [new.get(position) or _share(share, nodes) for position, share in enumerate(self.workers)]
-        counts = _domains(nodes, [share.node for share in every], len(self.joints.levels))
-        prediction = self._predicted(placed, counts)
+        every = self._every(new)
+        prediction = self._predicted(placed, self._domains_of(every))
         minimum = self.request.min_bus_bandwidth_gb_s
         sure = prediction.gb_s if prediction.gb_s is not None else prediction.at_least_gb_s
         if minimum and (sure is None or sure < minimum):
             return NONE
         if any(share.lost and position not in new for position, share in enumerate(self.workers)):
             return Replacement(new, None)
+        is_cut = any(part.is_cut for part in parts.values())
+        return Replacement(new, self._placement(every, prediction, is_cut=is_cut))
+
+    def as_it_is(self) -> Placement:
+        """The placement of a gang that has lost nothing."""
+        every = self._every({})
+        return self._placement(every, self._predicted(self.placed, self._domains_of(every)), is_cut=False)
+
+    def _placement(self, every: Sequence[Share], prediction: Prediction, *, is_cut: bool) -> Placement:
         best = ideal_gb_s(self.cluster, replace(self.request, avoided=frozenset()), self.tables)
         known = [gb_s for gb_s in (best, prediction.gb_s) if gb_s is not None]
-        placement = Placement(
+        counts = self._domains_of(every)
+        return Placement(
             shares=tuple(every),
             levels=tuple(zip(self.cluster.levels[:-1], counts[:-1], strict=True)),
             transport=TransportChoice.RDMA if self.transport else TransportChoice.SOCKETS,
             predicted_bus_bandwidth_gb_s=prediction.gb_s,
             ideal_bus_bandwidth_gb_s=None if best is None else max(known),
             limited_by=prediction.limited_by,
-            ended_at_budget=any(part.is_cut for part in parts.values()),
+            ended_at_budget=is_cut,
         )
-        return Replacement(new, placement)
+
+    def _every(self, new: Mapping[int, Share]) -> Sequence[Share]:
+        nodes = self.cluster.nodes
+        return [new.get(position) or _share(share, nodes) for position, share in enumerate(self.workers)]
+
+    def _domains_of(self, every: Sequence[Share]) -> tuple[int, ...]:
+        return _domains(self.cluster.nodes, [share.node for share in every], len(self.joints.levels))
 
     def _seated(self, names: Sequence[str]) -> dict[int, str]:
         """Which node takes which lost position, the first position first: the one that is nearest to the lost node,

@@ -35,6 +35,7 @@ from closeknit.scheduling.queue.queue_reservation import QueueReservation
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.resizing.fewer_gpus import or_with_fewer
 from closeknit.scheduling.resizing.grow_job import grown
+from closeknit.scheduling.resizing.take_back_growth import taken_back
 from closeknit.scheduling.victims.movers import Movers
 from closeknit.scheduling.victims.preemption_state import Preemptions
 
@@ -46,6 +47,7 @@ POLICIES: tuple[Policy, ...] = (
     awaiting,
     replaced,
     moved,
+    taken_back,
     grown,
     held,
     put_aside,

@@ -119,6 +119,10 @@ class Booking:
         """Positions of the shares whose nodes are lost, ascending."""
         return tuple(position for position, share in enumerate(self.shares) if share.lost)
 
+    def has_no_place_for(self, child: ChildName) -> bool:
+        """Whether it is a worker of this attempt beyond the last share: one of a growth that was taken back."""
+        return child.role is Role.WORKER and child.attempt == self.attempt and child.index >= self.workers
+
     def position(self, child: ChildName) -> int:
         """The position of the share of a child of this name; beyond the last without one, and of a replaced Pod."""
         beyond = len(self.shares)

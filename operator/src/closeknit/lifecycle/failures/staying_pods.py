@@ -16,6 +16,7 @@ from closeknit.launch.gang import Gang
 from closeknit.launch.manifests.pod_manifest import settings
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.subject import Subject
+from closeknit.lifecycle.failures.refused_growth import size_of
 from closeknit.lifecycle.writes.plan import Action, Delete, Resize, Stop
 
 ALL_LOST = "none of its nodes is left"
@@ -53,10 +54,13 @@ def replacing(before: BookingShare, after: BookingShare) -> BookingShare:
 
 
 def told_size(attempt: Attempt) -> tuple[Action, ...]:
-    """Tells the Pods that stay the size of the gang, where node rank 0's does not have it yet."""
+    """Tells the Pods that stay the size of the gang, where node rank 0's does not have it yet: once all the others are
+    there, for the API server may refuse them, and the gang never becomes smaller in these Pods."""
     pod, booking = attempt.pods[0], attempt.booking
-    size = f"{booking.workers} {booking.gpus}"
+    size = size_of(booking.shares[: booking.workers])
     if pod is None or not pod.size or pod.size == size or not attempt.is_swapping:
+        return ()
+    if attempt.missing or attempt.ending or attempt.unclaimed:
         return ()
     return (Resize(pod.name, pod.uid, size),)
 
@@ -110,11 +114,14 @@ def told_otherwise(gang: Gang, attempt: Attempt, staying: Sequence[int]) -> str:
 
 def farewells(subject: Subject, held: Booking) -> tuple[Action, ...]:
     """What becomes of the replaced Pods: they leave the Service, are stopped where their kubelet lives, and else
-    deleted. Each is written once, and nothing waits for it."""
+    deleted. Each is written once, and nothing waits for it. Those of a growth that was taken back are deleted: their
+    trainers have said nothing, and the next growth needs their names."""
     return tuple(action for pod in subject.children.outlived(held) for action in _farewell(subject, held, pod))
 
 
 def _farewell(subject: Subject, held: Booking, pod: Pod) -> tuple[Action, ...]:
+    if pod.child is not None and held.has_no_place_for(pod.child):
+        return () if pod.deletion_timestamp is not None else (Delete("Pod", pod.name, pod.uid),)
     if not pod.is_live:
         return ()
     actions: list[Action] = []

@@ -66,6 +66,21 @@ def at_end(status: TrainingJobStatus, gpus: int, fault: datetime) -> LostTime | 
     return _with_ratio(trained, stored.lost_gpu_seconds, gpus)
 
 
+def running_before(status: TrainingJobStatus) -> datetime:
+    """Since when the gang ran that its last end has ended, at that moment."""
+    last = status.attempts[-1]
+    return moment(last.ended) - _length(last.ran or "0s")
+
+
+def before_end(status: TrainingJobStatus, held: int, gpus: int) -> LostTime | None:
+    """What the job had lost before its last end, which is taken back: it ran with the GPUs `held`, and runs on."""
+    stored = status.cost
+    if stored is None:
+        return None
+    ran_s = _whole_seconds(_length(status.attempts[-1].ran or "0s"))
+    return _with_ratio(max(0, stored.trained_seconds - ran_s * held // gpus), stored.lost_gpu_seconds, gpus)
+
+
 def at_run(status: TrainingJobStatus, gpus: int, now: datetime) -> LostTime | None:
     """What the job has lost now that all its ranks run."""
     return _lost(status, gpus, _whole(now))

@@ -12,6 +12,7 @@ from closeknit.api.trainingjob_status import (
     RoomToGrow,
     TrainingJobStatus,
 )
+from closeknit.api.wire import Condition
 from closeknit.cluster.booking.booking import BookingShare
 from closeknit.lifecycle.status.conditions import (
     Observation,
@@ -23,7 +24,9 @@ from closeknit.lifecycle.status.degraded import NO_IPC_LOCK, Degradation
 from closeknit.lifecycle.status.lost_time import (
     Launch,
     at_run,
+    before_end,
     booked_again,
+    running_before,
     runs_again,
     steps_again,
 )
@@ -125,6 +128,43 @@ def running(
         changes["cost"] = at_run(job.status, job.spec.gpus, now)
     changes["attempts"] = steps_again(changes.get("attempts", job.status.attempts), launch, now)
     return next_status(job, now, observation, verified, *found, **changes)
+
+
+def taken_back(
+    job: TrainingJob,
+    now: datetime,
+    placement: PlacementStatus,
+    shares: Sequence[BookingShare],
+    verified: Observation,
+    lacks: Sequence[Degradation | None],
+    environment: EnvironmentStatus | None,
+) -> TrainingJobStatus:
+    """Its growth in place is taken back: it holds `placement` again, with these shares. Its Pods have run on all the
+    time, so that nothing has ended: no end is told, none is counted, and no time is lost."""
+    stored = job.status
+    held = sum(len(share.gpus) for share in shares)
+    since = Condition(
+        type=ConditionType.RUNNING,
+        status="True",
+        reason=ConditionReason.ALL_PODS_RUNNING,
+        message="",
+        last_transition_time=timestamp(running_before(stored)),
+    )
+    others = [each for each in stored.conditions if each.type != ConditionType.RUNNING]
+    was = stored.model_copy(
+        update={
+            "conditions": [*others, since],
+            "attempts": stored.attempts[:-1],
+            "restarts": max(0, (stored.restarts or 0) - 1),
+            "cost": before_end(stored, held, job.spec.gpus),
+            "placement": placement,
+            "environment": environment,
+        }
+    )
+    before = job.model_copy(update={"status": was})
+    placed = Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, booked_on(before, placement))
+    before = before.model_copy(update={"status": next_status(before, now, placed)})
+    return running(before, now, shares, verified, lacks, Launch())
 
 
 def roomy(job: TrainingJob, now: datetime, gpus: int, refused: str | None = None) -> TrainingJobStatus:

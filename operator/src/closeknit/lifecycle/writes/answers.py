@@ -15,7 +15,7 @@ from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.pods.symptoms import Symptom, of_denial
 from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.status.blame import TABLE, pending_reason
-from closeknit.lifecycle.status.conditions import is_true
+from closeknit.lifecycle.status.conditions import is_true, moment
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.status.pending import PENDING
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
@@ -88,7 +88,8 @@ _LONGEST_CHANGE_PAUSE = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class RefusedChange:
-    """A change by choice that the API server has refused before anything was stored: the job goes on as it is."""
+    """A change by choice that the API server has refused: before anything was stored, or a growth in place that is
+    taken back. The job goes on as it is."""
 
     reason: EventReason  # ResizeRefused | MoveRefused
     message: str
@@ -96,6 +97,7 @@ class RefusedChange:
     at: datetime
     tries: int  # refusals in a row, this one included
     is_told: bool = False  # by an Event alone
+    growth: str = ""  # when it was booked, of one that is to be taken back
 
     @property
     def retry_at(self) -> datetime:
@@ -125,7 +127,8 @@ class Answers:
     rejections: int = 0
     """Rejections in a row; a running gang resets them."""
     refused_change: RefusedChange | None = None
-    """The newest one, until the job has changed its GPUs. It is no rejection of the job: that runs."""
+    """The newest one, until the job has changed its GPUs, and runs with them. It is no rejection of the job: that
+    runs."""
     failing_since: datetime | None = None
     """Since when each try at its children has failed at the API server."""
     service_of: int = 0
@@ -197,9 +200,17 @@ def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime
     answers = replace(answers, failing_since=_failing_since(answers, failed, results, now))
     if not isinstance(refused, RefusedWrite):
         if failed is not None and _fails_for_long(answers, now):
-            return _rejected(answers, plan, failed, now)
+            return _not_made(answers, plan, failed, now)
         return _swept(_made(answers, plan, results, now), plan, results)
-    return _without_addition(answers, plan, refused, results) or _rejected(answers, plan, refused, now)
+    return _without_addition(answers, plan, refused, results) or _not_made(answers, plan, refused, now)
+
+
+def _not_made(answers: Answers, plan: Plan, refused: RefusedWrite, now: datetime) -> Answers:
+    """What it teaches that a child is refused for good: the job has to wait; or it grows, and goes on without that."""
+    if not plan.growth:
+        return _rejected(answers, plan, refused, now)
+    found = _refused_change(answers, plan, EventReason.RESIZE_REFUSED, refused, now)
+    return replace(answers, refused_change=replace(found, growth=plan.growth), failing_since=None)
 
 
 def _without_addition(answers: Answers, plan: Plan, refused: RefusedWrite, results: Sequence[Result]) -> Answers | None:
@@ -231,14 +242,20 @@ def _unchanged(answers: Answers, plan: Plan, results: Sequence[Result], now: dat
         return other
     is_growth = plan.notice is not None and plan.notice.reason is EndReason.GROWN
     reason = EventReason.RESIZE_REFUSED if is_growth else EventReason.MOVE_REFUSED
+    found = _refused_change(answers, plan, reason, refused, now)
+    if isinstance(refused, ChildRefused):  # it was none of what we add
+        answers = replace(answers, sidecar_refused=False, ipc_lock_refused=False)
+    return replace(answers, refused_change=found)
+
+
+def _refused_change(
+    answers: Answers, plan: Plan, reason: EventReason, refused: RefusedWrite, now: datetime
+) -> RefusedChange:
     before, words = answers.refused_change, unchanged_message(plan, refused)
     is_again = before is not None and (before.reason, before.generation) == (reason, plan.generation)
     tries = before.tries + 1 if before is not None and is_again else 1
     is_told = before is not None and is_again and before.is_told
-    found = RefusedChange(reason, words, plan.generation, now, tries, is_told)
-    if isinstance(refused, ChildRefused):  # it was none of what we add
-        answers = replace(answers, sidecar_refused=False, ipc_lock_refused=False)
-    return replace(answers, refused_change=found)
+    return RefusedChange(reason, words, plan.generation, now, tries, is_told)
 
 
 def _failing_since(
@@ -266,7 +283,7 @@ def _learned(answers: Answers, plan: Plan, result: Result, now: datetime) -> Ans
                 told_at=now,
                 told=_told(answers, plan.status, now),
                 rejection=answers.rejection if plan.status.placement is None else None,
-                refused_change=None if plan.is_by_choice else answers.refused_change,
+                refused_change=_still_refused(answers.refused_change, plan, plan.status),
                 rejections=0 if has_run else answers.rejections,
                 room_made_at=None if has_run else _room_made_at(answers, plan.status, now),
                 swept=answers.swept if plan.status.placement is None else 0,
@@ -281,6 +298,16 @@ def _learned(answers: Answers, plan: Plan, result: Result, now: datetime) -> Ans
             return replace(answers, service_of=0)  # the attempt may begin again
         case _:
             return answers
+
+
+def _still_refused(refused: RefusedChange | None, plan: Plan, status: TrainingJobStatus) -> RefusedChange | None:
+    """The refused change with this status; None once the job has changed its GPUs. A growth in place may be taken back
+    until its new Pods are there, so that the pauses between two of them go on to grow."""
+    if refused is None or (status.placement is not None and status.placement.swapping):
+        return refused
+    last = next(reversed(status.attempts), None)
+    has_grown = last is not None and last.reason == EndReason.GROWN and moment(last.ended) >= refused.at
+    return None if plan.is_by_choice or has_grown else refused
 
 
 def _room_made_at(answers: Answers, status: TrainingJobStatus, now: datetime) -> datetime | None:

@@ -102,7 +102,8 @@ def unchanged_message(plan: Plan, refused: RefusedWrite) -> str:
         return refusal_message(plan, refused)
     metadata = refused.manifest["metadata"]
     title = f"{refused.manifest['kind']} {metadata['namespace']}/{metadata['name']}"
-    return f"the API server refuses {title} on trial: {refused.denial.message}"
+    on_trial = "" if plan.growth else " on trial"
+    return f"the API server refuses {title}{on_trial}: {refused.denial.message}"
 
 
 def unknown_class_words(name: str, there: Collection[str] = ()) -> str:

@@ -129,6 +129,9 @@ class Plan:
     is_by_choice: bool = False
     """Whether it leaves GPUs, or Pods that run, though nothing forces it to: the job stays as it is where the API
     server refuses what follows, before the status is stored."""
+    growth: str = ""
+    """When the growth was booked whose added nodes get their Pods, without which the gang trains on: where one of these
+    is refused, the growth is taken back, and the job is not refused. Empty of all else."""
     telling: Telling | None = None
     """Its importance where there is nothing else to write: such a Plan may be left for later."""
     adds_fields: frozenset[str] = frozenset()

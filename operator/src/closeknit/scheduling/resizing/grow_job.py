@@ -9,6 +9,7 @@ smaller one ends. Nobody goes for it.
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from closeknit.api.names import child_named
 from closeknit.api.objects import TrainingJob
 from closeknit.api.reasons import ConditionType, EndReason, EventReason
 from closeknit.api.trainingjob_status import RoomToGrow, TrainingJobStatus
@@ -47,7 +48,9 @@ def grown(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if outcome is None or not outcome.is_settled or case.key in walk.memory.busy or status.placement is None:
         return outcome
     outcome.is_settled = False
-    if not is_true(status.conditions, ConditionType.RUNNING) or status.placement.swapping or _is_ending(case, booking):
+    if not is_true(status.conditions, ConditionType.RUNNING) or status.placement.swapping:
+        return outcome
+    if _is_ending(case, booking) or _has_leftovers(case, booking, room):
         return outcome
     told = status.placement.room
     if not walk.questions.take_more(case.place):
@@ -80,6 +83,13 @@ def _is_ending(case: Case, booking: Booking) -> bool:
     """Whether ranks are over already: the others follow soon, and a restart would do their work again."""
     is_over = any(pod.phase == "Succeeded" and pod.attempt == booking.attempt for pod in case.pods)
     return is_over or any(share.succeeded for share in booking.shares)
+
+
+def _has_leftovers(case: Case, booking: Booking, room: Room) -> bool:
+    """Whether Pods or claims of a growth that was taken back are still there: the next one needs their names."""
+    children = [pod.child for pod in case.pods]
+    children += [child_named(claim.name) for claim in room.cluster.claims_of(case.key)]
+    return any(child is not None and booking.has_no_place_for(child) for child in children)
 
 
 def _kept(booking: Booking, gpus: int) -> Outcome:
