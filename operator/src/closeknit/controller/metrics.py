@@ -11,7 +11,7 @@ from prometheus_client.process_collector import ProcessCollector
 from closeknit.api.objects import TrainingJob
 from closeknit.api.reasons import ConditionReason, ConditionType, EndReason, ExclusionReason, PendingReason
 from closeknit.api.text.quantity import duration_s
-from closeknit.api.trainingjob_status import Phases, State, TrainingJobStatus
+from closeknit.api.trainingjob_status import EndedAttempt, Phases, State, TrainingJobStatus
 from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.pods.pod import Pod
 from closeknit.controller.gauges.ranks import RankInfo
@@ -329,14 +329,20 @@ class Metrics:
             self._mismatches.inc()
 
     def _count_end(self, status: TrainingJobStatus, before: TrainingJobStatus) -> None:
-        """Ends that the status before did not have: its last, of which one may be rewritten as the gang runs again."""
-        known = {(each.number, each.ended, each.reason) for each in before.attempts}
-        new = [each for each in status.attempts if (each.number, each.ended, each.reason) not in known]
+        """Ends that the status before did not have: its last, of which one may be rewritten as the gang runs again. The
+        end by a growth in place counts once that cannot be taken back any more."""
+        open_now, open_before = _open_growth(status), _open_growth(before)
+        known = {_identity(each) for each in before.attempts if each is not open_before}
+        new = [each for each in status.attempts if _identity(each) not in known and each is not open_now]
         for each in new:
             self._ended.labels(_end(each.reason)).inc()
         last = status.attempts[-1] if status.attempts else None
-        if last is not None and (status.restarts or 0) > (before.restarts or 0):
-            self._restarts.labels(_end(last.reason), "true" if last.in_place else "false").inc()
+        has_grown = open_before is not None and _identity(open_before) in map(_identity, new)
+        counted = [open_before] if open_before is not None and has_grown else []
+        if last is not None and last is not open_now and (status.restarts or 0) > (before.restarts or 0):
+            counted.append(last)
+        for each in counted:
+            self._restarts.labels(_end(each.reason), "true" if each.in_place else "false").inc()
 
     def _count_run(self, status: TrainingJobStatus, before: TrainingJobStatus, pods: Sequence[Pod]) -> None:
         """Where the time went of a gang that has begun to run."""
@@ -399,6 +405,17 @@ class Metrics:
 def _end(reason: str) -> str:
     """The cause of lost time where it is one of ours."""
     return reason if reason in _CAUSES else OTHER
+
+
+def _open_growth(status: TrainingJobStatus) -> EndedAttempt | None:
+    """The last end, by a growth in place whose new Pods are to come; None of any other."""
+    last = status.attempts[-1] if status.attempts else None
+    is_swapping = status.placement is not None and bool(status.placement.swapping)
+    return last if is_swapping and last is not None and last.reason == EndReason.GROWN else None
+
+
+def _identity(ended: EndedAttempt) -> tuple[int, str, str]:
+    return ended.number, ended.ended, ended.reason
 
 
 def _is_mismatched(status: TrainingJobStatus) -> bool:

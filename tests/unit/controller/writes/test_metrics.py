@@ -23,8 +23,10 @@ from faults.fault import Fault, Refuse
 from faults.store import Store
 from scenarios.manifests import CREATED, training_job
 from scenarios.operated import BEGIN, MortalApi, Operator, add, set_status
+from scenarios.restarting_gangs import begins
 from scenarios.stories import end_trainer, two_plugin_nodes
 from scenarios.story import Story, plugin_node
+from unit.scheduling.resizing.test_growth_in_place import ADDED, WORKERS, of_train, small
 
 JOBS = 30
 
@@ -93,6 +95,46 @@ def counted(story: Story, metrics: Metrics) -> None:
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(name, labels)
+
+
+def grown(metrics: Metrics) -> tuple[float | None, float | None]:
+    restarts = value(metrics, "closeknit_job_restarts_total", reason="Grown", in_place="true")
+    return restarts, value(metrics, "closeknit_attempts_ended_total", reason="Grown")
+
+
+def test_a_growth_in_place_counts_once_it_cannot_be_taken_back() -> None:
+    story = small()
+    metrics = Metrics(lambda: story.now)
+    story.forbidden, story.passing_on_trial = {ADDED: "no Pod of the night"}, True
+    for _ in range(3):
+        story.pass_time(10 * 60)
+        counted(story, metrics)
+    assert story.written.count("status Starting") == 3
+    assert (grown(metrics), story.status().restarts) == ((0, 0), 0)
+    story.forbidden.clear()
+    story.pass_time(60 * 60)
+    counted(story, metrics)
+    story.run_all()
+    for pod in of_train(story):
+        begins(story, pod, 1)
+    assert grown(metrics) == (0, 0)
+    counted(story, metrics)
+    assert (grown(metrics), story.status().restarts) == ((1, 1), 1)
+
+
+def test_a_growth_in_place_that_another_end_follows_counts_with_it() -> None:
+    story = small()
+    metrics = Metrics(lambda: story.now)
+    story.pass_time(5 * 60)
+    counted(story, metrics)
+    assert (grown(metrics), story.status().restarts) == ((0, 0), 1)
+    failed = {"name": "trainer", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
+    story.change_pod(WORKERS[1], phase="Failed", containerStatuses=[failed])
+    counted(story, metrics)
+    assert [each.reason for each in story.status().attempts] == ["Grown", "PodFailed"]
+    assert (grown(metrics), story.status().restarts) == ((1, 1), 2)
+    assert value(metrics, "closeknit_attempts_ended_total", reason="PodFailed") == 1
+    assert value(metrics, "closeknit_job_restarts_total", reason="PodFailed", in_place="false") == 1
 
 
 def test_restarts_their_phases_and_what_did_not_train_are_counted_once() -> None:
