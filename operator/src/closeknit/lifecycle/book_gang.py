@@ -162,8 +162,8 @@ def take_back(attempt: Attempt, refused: RefusedGrowth, before: Placement | None
     subject, status = attempt.subject, attempt.subject.job.status
     stored = status.placement
     assert stored is not None  # noqa: S101 - a job that grows has one, for the type checker
-    pods = attempt.pods[: len(refused.shares)]
-    shares, result = verified(subject.cluster, refused.shares, pods)
+    kept = slice(len(refused.shares))
+    shares, result = verified(subject.cluster, attempt.shares[kept], attempt.pods[kept])
     held = replace(attempt.booking, shares=shares)
     booked = PlacementStatus(node_count=len(shares), gpus=held.gpus, nodes=[])
     booked = booked if before is None else _placement_status(subject.job, before)

@@ -79,7 +79,7 @@ def tend(attempt: Attempt, *, is_fit: bool, before: Placement | None = None) -> 
     which it goes back, of one whose growth is refused."""
     subject = attempt.subject
     refused = refused_growth(subject.job, attempt.booking, attempt.pods[0], subject.answers)
-    if refused is not None and not any(share.succeeded for share in attempt.shares):
+    if refused is not None:
         return take_back(attempt, refused, before)
     if attempt.replaced:
         return replaced(attempt)

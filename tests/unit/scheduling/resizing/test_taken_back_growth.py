@@ -163,6 +163,22 @@ def test_what_was_made_before_the_refusal_goes_and_its_gpus_are_taken_until_then
     assert story.status().state is State.RUNNING
 
 
+def test_what_waits_already_is_deleted_and_not_kept() -> None:
+    story = refusing(plugin_node, SECOND, gpus=40, number=4)
+    for each in plugin_node("gpu-5"):
+        story.add(each)
+    allow(story)
+    story.settle()
+    story.pass_time(5 * MINUTE)
+    while ADDED not in story.pods():
+        story.write_once()
+    story.run_all()
+    waits(story, ADDED)
+    story.settle()
+    assert of_train(story) == WORKERS
+    assert story.status().state is State.RUNNING
+
+
 @pytest.mark.parametrize("refused", [f"ResourceClaim {ADDED}"])
 def test_a_claim_that_is_refused_takes_its_pod_with_it(refused: str) -> None:
     story = refusing(dra_node, refused)
@@ -235,7 +251,12 @@ def test_ranks_that_end_well_meanwhile_end_the_job_well() -> None:
     story.write_once()  # refused
     for pod in WORKERS:
         ends(story, pod)
-    assert story.status().state is State.SUCCEEDED
+        story.remove_pod(pod)
+    status = story.status()
+    assert (status.state, status.restarts) == (State.SUCCEEDED, 0)
+    assert [(each.reason, each.message) for each in status.attempts] == [
+        ("Succeeded", "all 3 Pods ended with exit code 0")
+    ]
 
 
 def test_a_refusal_after_the_size_was_told_is_one_of_the_job() -> None:
