@@ -61,6 +61,14 @@ def test_it_trains_on_as_it_was_and_says_why(kind: Any) -> None:
     assert [each.note for each in notices] == [f"it goes on with 24 of its 32 GPUs: {room.refused}"]
 
 
+def test_its_levels_and_its_bandwidth_are_those_of_before() -> None:
+    story = refusing(racks="abcd")
+    before = placement(story)
+    assert before.levels == {"rack": 3}
+    grow(story)
+    assert placement(story) == before.model_copy(update={"room": placement(story).room})
+
+
 def test_the_time_in_which_it_was_booked_is_no_lost_time() -> None:
     """A webhook fails first, and refuses the Pod half a minute later."""
     story = refusing()
@@ -114,8 +122,7 @@ def test_after_a_growth_that_came_about_the_pauses_begin_again() -> None:
     grow(story)
     together(story, 1)
     assert placement(story).gpus == 32
-    (answers,) = [each for each in story.answers.values() if each.refused_change is not None] or [None]
-    assert answers is None
+    assert [each.refused_change for each in story.answers.values() if each.refused_change is not None] == []
 
 
 def test_an_edit_of_the_job_has_it_asked_again_at_once() -> None:
