@@ -7,6 +7,7 @@ from typing import Any
 from closeknit.api.names import GPUS_ANNOTATION, INDEX_LABEL, JOB_LABEL
 from closeknit.controller.writes.resources import PODS, TRAINING_JOBS
 from closeknit.kube.api import JsonObject, Key, Resource
+from closeknit.lifecycle.transitions.ends import KEPT_ATTEMPTS
 from faults.kinds import NODES
 from faults.store import Change
 from lives.api_server import ApiServer
@@ -80,6 +81,10 @@ class Invariants:
         self._is_heard_bound = is_heard_bound
         self._booked_before: dict[str, set[str]] = {}
         """By Pod whose job is gone: jobs that were given its node before the operator heard that it is bound."""
+        self._before_growth: dict[str, JsonObject] = {}
+        """By the uid of a job that grows in its Pods: what it was before."""
+        self.grown = self.taken_back = 0
+        """Growths in place that came about, and that did not."""
         self._server = server
         self._training = training
         self._note = note
@@ -149,6 +154,15 @@ class Invariants:
             is_late = end == "Failed" and _last_end(job).get("reason") == "DeadlineExceeded"
             if is_true(job, end) and not is_true(before, end) and uid not in truth and not is_late:
                 yield f"{name} is told to have {end}, and has not"
+        growth = _growth(before)
+        if growth is not None and growth["ended"] not in [each["ended"] for each in status.get("attempts") or ()]:
+            if _as_it_ran(job) != (as_it_was := self._before_growth.get(uid)):
+                yield f"{name} takes its growth back, and is {_as_it_ran(job)} instead of {as_it_was}"
+            self.taken_back += 1
+            return
+        if growth is None and _growth(job) is not None:
+            self._before_growth[uid] = _as_it_ran(before)
+        self.grown += growth is not None and is_true(job, "Running")
         yield from self._charged(before, job)
         yield from _counted(before, job)
 
@@ -229,6 +243,22 @@ def _last_end(job: JsonObject) -> JsonObject:
     """Empty before the first."""
     ends: list[JsonObject] = (job.get("status") or {}).get("attempts") or [{}]
     return ends[-1]
+
+
+def _growth(job: JsonObject) -> JsonObject | None:
+    """The end by a growth in place whose added Pods are to come; None without one."""
+    is_open = "swapping" in ((job.get("status") or {}).get("placement") or {})
+    ended = _last_end(job)
+    return ended if is_open and ended.get("reason") == "Grown" else None
+
+
+def _as_it_ran(job: JsonObject) -> JsonObject:
+    """What a growth that is taken back leaves as it was."""
+    status = job["status"]
+    (since,) = (each["lastTransitionTime"] for each in status["conditions"] if each["type"] == "Running")
+    kept = {field: status.get(field) for field in ("attempt", "restarts", "cost", "startTime", "charges")}
+    nodes = [(share["name"], share["gpus"]) for share in shares(job)]
+    return {**kept, "since": since, "nodes": nodes, "attempts": (status.get("attempts") or [])[1 - KEPT_ATTEMPTS :]}
 
 
 def _counted(before: JsonObject, job: JsonObject) -> Iterator[str]:

@@ -202,7 +202,8 @@ class Kubelet(Hand):
             barrier = {"terminated": {**ended, "message": json.dumps(run.member.report)}}
         self._say(pod, "Running", barrier, {"running": {}})
         if _trains(pod):
-            self._training.start(pod, self.time, run.number)
+            size = None if run.member is None else self._sidecars.size_of(run.member)
+            self._training.start(pod, self.time, run.number, size)
         self._sidecars.wake()
 
     def _wait(self, run: _Run, pod: JsonObject) -> float:

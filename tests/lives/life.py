@@ -5,6 +5,7 @@ import logging
 from dataclasses import dataclass
 
 from faults import virtual_time
+from lives.growing import ABOUT_S
 from lives.peace import complaints
 from lives.weather import SUNSHINE
 from lives.world import World
@@ -32,15 +33,19 @@ class Outcome:
     """How long it lasted, in its own time."""
     deaths: int
     writes: int
+    grown: int
+    """Growths in place that came about."""
+    taken_back: int
+    """Those that were refused after they were booked."""
 
     def __str__(self) -> str:
         wrong = "\n".join(f"  {fault}" for fault in self.faults)
         return f"life {self.seed} went wrong after {self.seconds:.0f} s:\n{wrong}\nwhat happened last:\n{self.told}"
 
 
-def live(seed: int) -> Outcome:
-    """The life of this seed; the same each time."""
-    return virtual_time.run(_life(seed))
+def live(seed: int, *, grows: bool = False) -> Outcome:
+    """The life of this seed; the same each time. `grows`: of a job that grows in its Pods."""
+    return virtual_time.run(_life(seed, grows=grows))
 
 
 class _Listener(logging.Handler):
@@ -55,14 +60,14 @@ class _Listener(logging.Handler):
         self._world.take(record)
 
 
-async def _life(seed: int) -> Outcome:
-    world = World(seed)
+async def _life(seed: int, *, grows: bool) -> Outcome:
+    world = World(seed, grows=grows)
     operator = asyncio.create_task(world.operate())
     log, listener = logging.getLogger("closeknit"), _Listener(world)
     log.addHandler(listener)
     weather = asyncio.create_task(world.change_weather())
     try:
-        faults = await _troubled(world, operator)
+        faults = await _troubled(world, operator, ABOUT_S if grows else TROUBLE_S)
         if not faults:
             weather.cancel()
             faults = await _in_peace(world, operator)
@@ -74,12 +79,20 @@ async def _life(seed: int) -> Outcome:
         await asyncio.gather(operator, weather, return_exceptions=True)
     told = world.chronicle.last(SHOWN)
     return Outcome(
-        seed, tuple(faults), world.chronicle.digest, told, world.time, world.weather.deaths, len(world.weather.writes)
+        seed,
+        tuple(faults),
+        world.chronicle.digest,
+        told,
+        world.time,
+        world.weather.deaths,
+        len(world.weather.writes),
+        world.invariants.grown,
+        world.invariants.taken_back,
     )
 
 
-async def _troubled(world: World, operator: "asyncio.Task[None]") -> list[str]:
-    until = world.people.chance.uniform(*TROUBLE_S)
+async def _troubled(world: World, operator: "asyncio.Task[None]", lasts_s: tuple[float, float]) -> list[str]:
+    until = world.people.chance.uniform(*lasts_s)
     world.people.begin(until)
     while world.time < until and not world.faults():
         await asyncio.sleep(STEP_S)

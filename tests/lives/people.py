@@ -27,6 +27,10 @@ PRIORITIES = (None, None, None, "high", "low")
 TAINT = {"key": "example/maintenance", "value": "yes", "effect": "NoSchedule"}
 
 
+Acts = tuple[tuple[Callable[[Any], None], int], ...]
+"""What people do, each with how often."""
+
+
 class People(Hand):
     """Does one thing after another, at random."""
 
@@ -38,6 +42,7 @@ class People(Hand):
         self._serial = 0
         self._busy_until = 0.0
         self._pace_s = chance.choice([3.0, 10.0, 40.0])
+        self.acts: Acts = _ACTS
 
     def begin(self, until: float) -> None:
         """They are about until then."""
@@ -59,7 +64,7 @@ class People(Hand):
         """One of the things that people do."""
         if self.time >= self._busy_until:
             return
-        acts, weights = zip(*_ACTS, strict=True)
+        acts, weights = zip(*self.acts, strict=True)
         (act,) = self.chance.choices(acts, weights)
         with suppress(Forbidden):  # a quota is for everybody
             act(self)
@@ -267,7 +272,7 @@ class People(Hand):
         return self.chance.choice(sorted(self.server.view(NODES)))
 
 
-_ACTS: tuple[tuple[Callable[[People], None], int], ...] = (
+_ACTS: Acts = (
     (People._submit, 30),
     (People._delete, 6),
     (People._suspend_or_resume, 8),

@@ -78,6 +78,8 @@ class _Gang:
     members: list[Member] = field(default_factory=list)
     over: set[int] = field(default_factory=set)
     """Indexes whose trainers have ended for good, and told so."""
+    sizes: dict[int, int] = field(default_factory=dict)
+    """How many members each run has."""
 
 
 class Sidecars(Hand):
@@ -107,6 +109,10 @@ class Sidecars(Hand):
         """The run that all members of a gang are in; None where they are in several, or there are none."""
         runs = {member.state.run for member in self._gangs[gang].members} if gang in self._gangs else set()
         return runs.pop() if len(runs) == 1 else None
+
+    def size_of(self, member: Member) -> int:
+        """How many members its run has."""
+        return self._gangs[gang_of(member.pod)].sizes.get(member.state.run, member.settings.size)
 
     def begin(self, member: Member) -> bool:
         """Its containers start, for the first time or again. Whether the trainer may begin at once."""
@@ -167,6 +173,7 @@ class Sidecars(Hand):
         for member in heard:
             hub.hear(member.state.report, self.time)
         if hub.release(self.time):
+            gang.sizes[hub.run] = hub.size
             self._look(gang.members, hub)
         is_busy = hub.is_called
         for member in heard:

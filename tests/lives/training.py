@@ -52,10 +52,11 @@ class Training:
         self.failed: set[str] = set()
         """Of those of which one rank has failed."""
 
-    def start(self, pod: JsonObject, now: float, number: int = 0) -> None:
-        """A rank starts, in the run of this number; with the last one the gang has met."""
+    def start(self, pod: JsonObject, now: float, number: int = 0, size: int | None = None) -> None:
+        """A rank starts, in the run of this number, and of so many where its sidecar tells it; with the last one the
+        gang has met."""
         index = _index(pod)
-        run = self._runs.setdefault((gang_of(pod), number), _Run(_size(pod)))
+        run = self._runs.setdefault((gang_of(pod), number), _Run(size or _size(pod)))
         run.ranks[index] = pod["metadata"]["uid"]
         if len(run.ranks) < run.size or run.begun_at is not None:
             return

@@ -15,6 +15,7 @@ from lives.agent import Agents
 from lives.api_server import RESOURCE_QUOTAS, ApiServer
 from lives.chronicle import Chronicle
 from lives.garbage import ClaimController, GarbageCollector
+from lives.growing import FEWEST, Growers
 from lives.invariants import Invariants
 from lives.kubelet import Kubelet
 from lives.node_controller import NodeController
@@ -38,7 +39,7 @@ RESTARTS_IN_PLACE = ["RestartAllContainersOnContainerExits"]  # what a kubelet o
 class World:
     """Made within a running event loop, whose clock is the world's."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, grows: bool = False) -> None:
         self._loop = asyncio.get_running_loop()
         chance = random.Random(seed)  # noqa: S311 - to be repeated
         # What the operator leaves to chance, pauses for example, is to be repeated, too.
@@ -56,8 +57,8 @@ class World:
         self.sidecars = Sidecars(self.server, self._part(), self.invariants.broken.append)
         self.operator: Operator | None = None
         self._connection: Connection | None = None
-        self._build()
-        self.people = People(self, self._part())
+        self._build(grows=grows)
+        self.people = (Growers if grows else People)(self, self._part())
 
     @property
     def time(self) -> float:
@@ -115,14 +116,15 @@ class World:
         heard = self.operator.watched.reflectors[Stream.CHILD_PODS].objects.get(name)
         return isinstance(heard, Pod) and heard.uid == pod["metadata"]["uid"] and bool(heard.node)
 
-    def _build(self) -> None:
+    def _build(self, *, grows: bool) -> None:
         chance, server = self._chance, self.server
         kind = chance.choice(["plugin", "DRA", "mixed"])
         # Where machines have a bandwidth, a job that could be torn waits for one of them.
         is_joined = chance.random() < 0.5
-        restarts_in_place = chance.random() < 0.75
+        restarts_in_place = chance.random() < 0.75 or grows
         add(server, cluster_topology("block", "rack"))
-        for number in range(1, chance.randint(2, 5) + 1):
+        nodes = max(chance.randint(2, 5), FEWEST if grows else 0)
+        for number in range(1, nodes + 1):
             name = f"gpu-{number}"
             is_plugin = kind == "plugin" or (kind == "mixed" and number % 2 == 0)
             labels = {"test/gpus": str(self.size), **_place(number)}
