@@ -11,6 +11,7 @@ from closeknit.controller.watched_cluster import WatchedCluster
 from closeknit.lifecycle import running_gang
 from closeknit.lifecycle.health import attempt_end, in_place
 from closeknit.lifecycle.restart.restart_decision import Fails, StartsAgain
+from closeknit.lifecycle.transitions import runs
 from lives.life import live
 
 SEEDS = (68, 144, 405, *range(1, 32))  # of lives; the first three show what hardly any other does
@@ -72,3 +73,9 @@ def test_a_mistake_is_seen(mistake: Any, words: str, monkeypatch: pytest.MonkeyP
     mistake(monkeypatch)
     lives = (live(seed) for seed in SEEDS)
     assert any(words in fault for life in lives for fault in life.faults), "no life has gone wrong"
+
+
+def test_traces_of_a_growth_that_was_taken_back_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time up to the growth counts twice."""
+    monkeypatch.setattr(runs, "before_end", lambda status, *_: status.cost)
+    assert any("takes its growth back" in fault for fault in live(5, grows=True).faults)
