@@ -141,6 +141,27 @@ def test_who_room_is_kept_for_is_told_so_until_those_that_were_left_are_asked() 
     assert site.step() == {*names(8, 10), "kept"}
 
 
+def test_no_room_is_kept_for_a_job_behind_those_that_were_left() -> None:
+    """The last one asks for as much as the first, which was refused a moment ago, and has waited long."""
+    running = [runs(f"train-{number:02d}", number, priority="highest") for number in range(12)]
+    for each in running[6:]:
+        del each["spec"]["expectedDuration"]
+    first, second, third = waits("first", 96, "highest"), waits("second", 24, hour=2), waits("third", 96, hour=3)
+    since = "2026-11-20T16:00:00Z"
+    told = {"reason": "InsufficientGPUs", "message": "full", "since": since, "queuedSince": since}
+    third["status"] = {"state": "Queued", "pending": told}
+    site = queue(12, *running, first, kept_for(waits("kept", 8)), second, third)
+    for _ in range(3):
+        site.step()
+    site.remove(*running[:4])
+    site.add(*urgent(3))
+    verdicts = site.decide()
+    assert {name for name, verdict in verdicts.items() if isinstance(verdict, Book)} == {*names(0, 3), "kept"}
+    assert not any(isinstance(verdict, Reserve) for verdict in verdicts.values())
+    site.store()
+    assert isinstance(site.decide()["second"], Reserve)
+
+
 def test_who_others_make_room_for_takes_no_other_room_ahead_of_those_that_were_left() -> None:
     low = runs("low", 0, priority="low")
     pod = worker("low", 0, node="gpu-00", gpus=uuids("gpu-00", *range(8)), requests={"nvidia.com/gpu": "8"})

@@ -124,8 +124,10 @@ class Standing:
                 or refusal(shape, room) is known.verdict
                 or (known.behind is not None and known_wait(known, known.behind, room) is known.verdict)
             )
-            # Room is still searched for it: where its refusal stands, nothing else of it is asked again.
-            if reserving.is_open and known.is_refused and reserving.is_wanted(known):
+            # Room is still searched for it: where its refusal stands, nothing else of it is asked again. Not behind one
+            # that was left for the next decision: that one comes first.
+            is_offered = reserving.is_open and known.is_refused and not budget.is_passed_over(known.place)
+            if is_offered and reserving.is_wanted(known):
                 if shape is None or not (is_answered and known.scene is None and isinstance(known.verdict, Wait)):
                     return known
                 reserving.offer(known, shape, known.verdict.refusal, room.cluster, is_trial=room.is_trial)
