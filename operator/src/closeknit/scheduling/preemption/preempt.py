@@ -57,7 +57,7 @@ def preempt(case: Case, room: Room, walk: Walk) -> Outcome:
     priority = cluster.priority(case.job)
     made = made_room(case, asked, away, soon, victims(cluster, priority, walk.now), walk)
     if made is None:
-        if not _has_left(case, cluster):
+        if not (_has_left(case, cluster) or away.devices):  # others may take what it avoids
             known.in_vain(asked, priority, cluster)
         outcome.holders = known.holders_of(cluster)
         return outcome
