@@ -161,6 +161,8 @@ class Reservation:
     """Jobs that hold some of it until then, in the order of their ends."""
     late: tuple[JobKey, ...] = ()
     """Those of them that run longer than they declared."""
+    over: frozenset[JobKey] = frozenset()
+    """All jobs that have ended by then: who passes rests on what they leave, wherever that is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from closeknit.scheduling.queue.entries import (
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.backfill import ReservedRoom
 from closeknit.scheduling.reservation.earliest import earliest_fit
-from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, expected_ends, terms_of
+from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, began_alike, expected_ends, terms_of
 from closeknit.scheduling.reservation.reserve import (
     aged_at,
     ends_that_count,
@@ -310,7 +310,8 @@ class QueueReservation:
                 self.wake_at = min(filter(None, (self.wake_at, known.at + VAIN_FOR)))
                 return known
             is_same = known.shape is shape and known.is_aged == is_aged and known.ends == ends
-            if is_same and known.cluster.nodes is alone.nodes and known.cluster.joins_like(alone):
+            is_same = is_same and known.cluster.nodes is alone.nodes and known.cluster.joins_like(alone)
+            if is_same and (not is_aged or began_alike(known.cluster, alone, self._now)):
                 return known
         order = in_turn(alone, ends, self._now, is_aged=is_aged)
         asked = replace(shape.request, patient_level=None)

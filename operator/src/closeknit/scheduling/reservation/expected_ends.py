@@ -220,6 +220,16 @@ def silent_jobs(cluster: Cluster, now: datetime, known: tuple[ExpectedEnd, ...])
     return tuple(key for _, key in sorted(silent))
 
 
+def began_alike(before: Cluster, cluster: Cluster, now: datetime) -> bool:
+    """Whether the jobs that hold GPUs on the same nodes as `before` began in the same order: one that has started again
+    on its GPUs comes last."""
+    changed = difference(before.jobs, cluster.jobs).stored
+    there = ((before.jobs.get(key), cluster.jobs[key]) for key in changed)
+    return all(
+        job.status.placement is None or (old is not None and begun(old, now) == begun(job, now)) for old, job in there
+    )
+
+
 def _going(key: JobKey, cluster: Cluster, now: datetime) -> ExpectedEnd | None:
     """When the Pods of a job that is over, suspended or being deleted are gone, where they still hold something. One
     whose Pods stay longer than they may is stuck, and nothing tells when it leaves; one that waits again may get its

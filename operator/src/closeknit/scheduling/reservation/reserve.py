@@ -81,10 +81,11 @@ def reservation_of(job: TrainingJob, cluster: Cluster, ends: Sequence[ExpectedEn
     awaits = tuple(each for each in found.ended if _is_on(each, nodes, cluster)) or found.ended[-1:]
     late = tuple(each for each in awaits if each in by_job and by_job[each].is_late)
     dated = [by_job[each] for each in found.ended if each in by_job]
+    over = frozenset(found.ended)
     if len(dated) < len(found.ended):
-        return Reservation(job.key, None, None, found.placement, awaits, late)
+        return Reservation(job.key, None, None, found.placement, awaits, late, over)
     at, soonest = (max(moments) for moments in ((end.at for end in dated), (end.soonest for end in dated)))
-    return Reservation(job.key, _minute_after(at), _minute_after(soonest), found.placement, awaits, late)
+    return Reservation(job.key, _minute_after(at), _minute_after(soonest), found.placement, awaits, late, over)
 
 
 def outlasts_trial(last: EarliestFit, cluster: Cluster, starts: datetime | None, otherwise: datetime | None) -> bool:

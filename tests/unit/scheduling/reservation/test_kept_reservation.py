@@ -1,0 +1,75 @@
+"""What is remembered of a reservation, and of those behind it, rests on all that a new decision would look at."""
+
+from closeknit.lifecycle.verdict import Book, Reserve
+from closeknit.placement.gang.cache import Tables
+from closeknit.scheduling.decision import decide
+from closeknit.scheduling.memo.memory import Memory
+from scenarios.manifests import Manifest, booked, cluster_topology, node, node_topology, training_job
+from unit.scheduling.memo.test_most_booked import Queue, queue, runs, waits
+
+AGED: Manifest = {
+    "reason": "InsufficientGPUs",
+    "message": "full",
+    "since": "2026-11-20T16:00:00Z",
+    "queuedSince": "2026-11-20T16:00:00Z",
+}
+
+
+def kept_nodes(site: Queue) -> list[str]:
+    """Where room is kept: as it is remembered, and as somebody who remembers nothing finds it."""
+    verdicts = site.decide()
+    afresh = decide(site.cluster, Tables(), Memory(site.answers), site.now).schedule
+    assert {key.name: type(verdict) for key, verdict in afresh.items()} == {
+        name: type(verdict) for name, verdict in verdicts.items()
+    }
+    assert site.last is not None
+    assert site.last.schedule.reservations == afresh.reservations
+    return [share.node for share in afresh.reservations[-1].placement.shares]
+
+
+def test_who_waits_behind_it_passes_once_a_job_elsewhere_says_that_it_ends_sooner() -> None:
+    """The first job then fits into the other rack, too, at the same moment."""
+    both = training_job(
+        "both",
+        spec={"gpus": 16, "expectedDuration": "4h"},
+        placement=booked(("gpu-00", range(8)), ("gpu-02", range(8))),
+        attempt=1,
+        state="Running",
+        observedGeneration=1,
+    )
+    both["status"]["startTime"] = "2026-11-21T11:30:00Z"
+    first = waits("first", 16, hour=1, topology={"gpusPerNode": 8, "fabric": {"required": "rack"}})
+    behind = waits("behind", 8, hour=2, expectedDuration="50h")
+    site = queue(0, cluster_topology("rack"), both, runs("other", 3, hours=40), first, behind)
+    for number in range(4):
+        labels = {"net.example/rack": f"r{number // 2}"}
+        site.add(node(f"gpu-{number:02d}", labels=labels), node_topology(f"gpu-{number:02d}"))
+    assert isinstance(site.decide()["first"], Reserve)
+    site.store()
+    assert kept_nodes(site) == ["gpu-00", "gpu-01"]
+    site.add(runs("other", 3, hours=1))
+    assert kept_nodes(site) == ["gpu-02", "gpu-03"]
+    assert site.last is not None
+    assert [key.name for key, each in site.last.schedule.items() if isinstance(each, Book)] == ["behind"]
+
+
+def test_who_has_started_again_on_its_gpus_is_waited_for_last() -> None:
+    """Nothing says when these jobs end, and nobody else waits so long."""
+    first = waits("first", 8) | {"status": {"state": "Queued", "pending": AGED}}
+    site = queue(2, first, *(silent(number) for number in range(2)))
+    for _ in range(2):
+        site.step()
+    assert kept_nodes(site) == ["gpu-00"]
+    again = silent(0)
+    ended = {"number": 1, "reason": "TrainerFailed", "ended": "2026-11-21T11:59:50Z", "charged": True, "inPlace": True}
+    again["status"]["attempts"] = [ended]
+    site.add(again)
+    assert kept_nodes(site) == ["gpu-01"]
+
+
+def silent(number: int) -> Manifest:
+    """It began in this order, and does not say for how long it runs."""
+    found = runs(f"silent-{number}", number)
+    del found["spec"]["expectedDuration"]
+    found["status"]["startTime"] = f"2026-11-21T1{number}:00:00Z"
+    return found
