@@ -65,9 +65,8 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if any(holds(each, free) for each in stay):  # who has not ended yet goes only if that is still needed
         apart = settled.without(away.devices)
         found = passing(case, asked, placed(case, asked, apart, walk), apart, walk)
-        if found is not None:
-            ended = tuple(each for each in stay if not holds(each, free))
-            return _holding(case, found, ended, room, free) if ended else _given_back(room, free)
+        if found is not None and (other := _without_them(case, found, stay, room, free, walk)) is not None:
+            return other
     soon = settled.after(tuple(leaving(settled, stay)))
     is_fit = fitness(job, soon, now, away)
     if _are_there(stay, room.cluster) and all(map(is_fit, held.shares)):
@@ -86,6 +85,20 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if found is None or not stay or len(stay) > MAX_AWAITED:
         return _given_back(room, free)
     return _holding(case, found, stay, room, free)
+
+
+def _without_them(
+    case: Case, found: Placement, stay: Sequence[AwaitedAttempt], room: Room, free: Cluster, walk: Walk
+) -> Outcome | None:
+    """The verdict on one that fits once what goes anyway is gone: it awaits those that have ended. None where there is
+    none: it holds on, for others that came later would take what it gave back, and nobody ends for it."""
+    ended = tuple(each for each in stay if not holds(each, free))
+    if ended:
+        return _holding(case, found, ended, room, free)
+    if any(each.moves for each in stay):
+        return _given_back(room, free)
+    walk.preemptions.spare(case.key)
+    return None
 
 
 def _blips_until(held: Booking, cluster: Cluster, now: datetime) -> datetime | None:

@@ -95,6 +95,9 @@ class Preemptions:
         self.recalled: set[JobKey] = set()
         """Jobs that end on this walk because the spare nodes that were lent to them are needed."""
         self._taken_back: list[TrainingJob] = []
+        self.spared: set[JobKey] = set()
+        """Jobs that others make room for, and that fit without once what goes anyway is gone: nobody ends for them on
+        this walk."""
 
     @cached_property
     def are_spares(self) -> bool:
@@ -210,9 +213,14 @@ class Preemptions:
             cluster = cluster.with_job(owner)
         return cluster
 
+    def spare(self, by: JobKey) -> None:
+        """Nobody ends for this job on this walk."""
+        self.spared.add(by)
+
     def settled(self, cluster: Cluster) -> Cluster:
-        """The cluster once all are gone that go anyway: Pods of ended attempts, and jobs that make room."""
-        awaited = (each for them in cluster.awaiting.values() for each in them)
+        """The cluster once all are gone that go anyway: Pods of ended attempts, and jobs that make room, but for those
+        that do not go on this walk."""
+        awaited = (each for by, them in cluster.awaiting.items() if by not in self.spared for each in them)
         return cluster.after((*going(cluster, self._now), *leaving(cluster, awaited)))
 
     def is_vain(self, asked: Request, priority: int, cluster: Cluster) -> bool:
