@@ -1,6 +1,6 @@
 """The result for one job in one decision over all of them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -161,8 +161,8 @@ class Reservation:
     """Jobs that hold some of it until then, in the order of their ends."""
     late: tuple[JobKey, ...] = ()
     """Those of them that run longer than they declared."""
-    over: frozenset[JobKey] = frozenset()
-    """All jobs that have ended by then: who passes rests on what they leave, wherever that is."""
+    over: frozenset[JobKey] = field(default=frozenset(), repr=False)
+    """All jobs that have ended by then, thousands maybe: who passes rests on what they leave, wherever that is."""
 
 
 @dataclass(frozen=True, slots=True)
