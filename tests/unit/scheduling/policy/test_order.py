@@ -34,7 +34,7 @@ def job(
     priority: str | None = None,
     spec: dict[str, Any] | None = None,
     status: dict[str, Any] | None = None,
-    **place: str,
+    **place: str | int,
 ) -> dict[str, Any]:
     asked = {**({"priorityClassName": priority} if priority else {}), **(spec or {})}
     manifest = training_job(name, spec=asked or None, **(status or {}))
@@ -103,6 +103,14 @@ def job(
             [job("a", spec=said("5h"), status={"pending": KEPT_FOR}), job("b", spec=said("1m"))],
             ["team-b/a", "team-b/b"],
             id="nobody goes before one that room is kept for",
+        ),
+        pytest.param(
+            [
+                job("a", spec=said("5h"), status={"pending": KEPT_FOR, "observedGeneration": 1}, generation=2),
+                job("b", spec=said("1m")),
+            ],
+            ["team-b/b", "team-b/a"],
+            id="unless it asks for something else now",
         ),
         pytest.param(
             [job("a", spec=said("5h"), status={"pending": KEPT_FOR}), HIGH, job("b", priority="high")],

@@ -47,11 +47,13 @@ UNREAD = Wait(Refusal(WaitCause.NOT_ASKED))
 def queue_place(cluster: Cluster, job: TrainingJob) -> QueuePlace:
     """Where the job stands in the queue; no moment changes it, so that nobody moves while nothing happens.
 
-    A job that room is kept for stays in front: who comes later would put off what it was told. A job without a
-    creationTimestamp, which only a file can have, comes after those of its priority that have one.
+    A job that room is kept for stays in front: who comes later would put off what it was told. One that was edited
+    since asks for something else, and has its place among all. A job without a creationTimestamp, which only a file can
+    have, comes after those of its priority that have one.
     """
     created, pending = job.metadata.creation_timestamp, job.status.pending
-    has_reservation = pending is not None and pending.reserved_since is not None
+    was_edited = job.status.observed_generation not in {None, job.metadata.generation}
+    has_reservation = pending is not None and pending.reserved_since is not None and not was_edited
     due_s = 0.0 if created is None else moment(created).timestamp() + stands_back(job).total_seconds()
     return (
         -cluster.priority(job),
