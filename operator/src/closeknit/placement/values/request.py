@@ -151,8 +151,8 @@ class Request:
 
 
 class NodeCriteria(NamedTuple):
-    """What of a request tells which nodes it may use, and what they have for it. Requests of equal sights see the same
-    (candidate_tree.py); each field means what it does of a Request."""
+    """What of a request tells which nodes it may use, and what they have for it. Requests of equal criteria see the
+    same nodes (candidate_tree.py); each field means what it does of a Request."""
 
     tolerations: tuple[Toleration, ...]
     products: tuple[str, ...]

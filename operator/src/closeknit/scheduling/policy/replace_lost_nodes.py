@@ -55,7 +55,7 @@ from closeknit.scheduling.policy.spares import (
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.victims.borrowers import borrowers, to_recall
-from closeknit.scheduling.victims.victim import Victim, going_with_their_jobs, gone
+from closeknit.scheduling.victims.victim import Victim, going_with_their_jobs, gone, unbooked
 
 # From a missed renewal of a Lease until it is known whether the node is dead (Quiet.SILENT less Quiet.OVERDUE, and a
 # look at the Leases): nodes that died of one cause are found one after the other.
@@ -97,20 +97,20 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if not walk.questions.take_selection(asked, case.place, room.cluster):
         return Outcome(Hold(as_it_is), is_settled=False)
     free = unspared(job, with_own_gpus_free(job, case.pods, room.cluster))
-    alone, unbooked = free.without(away.devices), free.with_job(_unbooked(job)).without(away.devices)
+    alone, without_it = free.without(away.devices), free.with_job(unbooked(job)).without(away.devices)
     why_whole = not_replaced(alone, asked, shares)
     found = NONE if why_whole else _found(asked, held, shares, alone, walk)
     if found.placement is not None:
         best = _past_lemons(found.placement, asked, shares, alone, walk)
-        return _booked(_with_spares_again(job, best, asked, unbooked, walk), job, room)
+        return _booked(_with_spares_again(job, best, asked, without_it, walk), job, room)
     until = ended + HELD_FOR
     taken = _taken(job, found.shares, shares)
     back = None if news else _called_back(case, asked, taken, until, room, walk, is_whole=why_whole is not None)
-    if (other := back or _moved(job, asked, shares, unbooked, room, walk)) is not None:
+    if (other := back or _moved(job, asked, shares, without_it, room, walk)) is not None:
         return other
     if news:  # nobody else could use the node now, and it may be ready again in a moment
         return Outcome(Hold(as_it_is), until=until, is_settled=False)
-    if (rest := _with_fewer(job, asked, unbooked, walk)) is not None:
+    if (rest := _with_fewer(job, asked, without_it, walk)) is not None:
         both = room.cluster.with_job(holding_both(job, rest, held))
         return Outcome(Book(rest), is_settled=False, room=room.less(both))
     if all(share.lost for share in shares) or not _is_held(ended, now):
@@ -122,14 +122,16 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     return Outcome(verdict, until=until, is_settled=False, room=after)
 
 
-def _with_spares_again(job: TrainingJob, found: Placement, asked: Request, unbooked: Cluster, walk: Walk) -> Placement:
+def _with_spares_again(
+    job: TrainingJob, found: Placement, asked: Request, without_it: Cluster, walk: Walk
+) -> Placement:
     """The placement with its spares: free nodes, and then those of before that are lent."""
-    found = with_spares(job, found, asked, unbooked, walk)
+    found = with_spares(job, found, asked, without_it, walk)
     there = borrowers(job, walk.cluster, walk.now) if len(found.spares) < job.spec.spares else ()
     held = walk.cluster.booking_of(job.key)
     if not there or held is None:
         return found
-    free = unbooked.after(tuple(each for victim in there for each in gone(unbooked, victim.job)))
+    free = without_it.after(tuple(each for victim in there for each in gone(without_it, victim.job)))
     return with_spares(job, found, of_spares(asked, held), free, walk)
 
 
@@ -151,7 +153,7 @@ def _called_back(
         return None
     away = avoided_nodes(case.job, room.cluster, walk.now)
     own = with_own_gpus_free(case.job, case.pods, room.cluster)
-    own = own.with_job(_unbooked(owner)) if is_whole else unspared(owner, own.with_job(owner))
+    own = own.with_job(unbooked(owner)) if is_whole else unspared(owner, own.with_job(owner))
     kept = (share.node for share in (*held.spares, *held.shares) if not share.lost)
     only = with_labelled(only_on(asked, of_queue.union(kept)), room.cluster)
     near = asked if all(share.lost for share in taken) else _in_their_domain(asked, taken, own)
@@ -188,10 +190,10 @@ def _called_back(
 
 
 def _moved(
-    job: TrainingJob, asked: Request, shares: Sequence[BookingShare], unbooked: Cluster, room: Room, walk: Walk
+    job: TrainingJob, asked: Request, shares: Sequence[BookingShare], without_it: Cluster, room: Room, walk: Walk
 ) -> Outcome | None:
     """The whole gang goes elsewhere, once it has given back what it does not need there; None where it does not fit."""
-    whole = _whole(job, asked, shares, unbooked, walk)
+    whole = _whole(job, asked, shares, without_it, walk)
     if whole is None:
         return None
     left = _without_unused(shares, whole)
@@ -344,10 +346,6 @@ def _holding(job: TrainingJob, shares: Sequence[BookingShare]) -> TrainingJob:
     assert placement is not None  # noqa: S101 - it has a booking, for the type checker
     status = job.status.model_copy(update={"placement": with_shares(placement, shares)})
     return job.model_copy(update={"status": status})
-
-
-def _unbooked(job: TrainingJob) -> TrainingJob:
-    return job.model_copy(update={"status": job.status.model_copy(update={"placement": None})})
 
 
 def _taken(job: TrainingJob, found: Mapping[int, Share], shares: Sequence[BookingShare]) -> tuple[BookingShare, ...]:
