@@ -67,9 +67,34 @@ def test_who_has_started_again_on_its_gpus_is_waited_for_last() -> None:
     assert kept_nodes(site) == ["gpu-01"]
 
 
+def test_who_has_given_back_what_was_lost_to_it_is_waited_for_no_more() -> None:
+    """It held nothing of its nodes any more, so that these are the same as before."""
+    first = waits("first", 16) | {"status": {"state": "Queued", "pending": AGED}}
+    lost = silent(0)
+    lost["spec"]["priorityClassName"] = "low"
+    lost["status"]["placement"]["lost"] = "0"
+    site = queue(2, first, lost, silent(1))
+    site.decide()
+    lost["status"] = {"state": "Queued", "attempt": 2}
+    site.add(lost)
+    assert kept_nodes(site) == ["gpu-00", "gpu-01"]
+
+
 def silent(number: int) -> Manifest:
     """It began in this order, and does not say for how long it runs."""
     found = runs(f"silent-{number}", number)
     del found["spec"]["expectedDuration"]
     found["status"]["startTime"] = f"2026-11-21T1{number}:00:00Z"
     return found
+
+
+def test_a_job_that_no_room_is_found_for_counts_once_among_those_that_are_tried() -> None:
+    """It is asked again whether others make room for it, behind a booking that is not stored yet."""
+    lasting = runs("lasting", 1, priority="highest")
+    del lasting["spec"]["expectedDuration"]
+    wide = [waits(f"wide-{number}", 24, "urgent", hour=2) for number in range(2)]
+    site = queue(3, runs("low", 0, priority="low"), lasting, waits("new", 8, "urgent"), *wide, waits("first", 16))
+    for _ in range(3):
+        verdicts = site.decide()
+        assert isinstance(verdicts["new"], Book)
+        assert isinstance(verdicts["first"], Reserve)

@@ -124,6 +124,9 @@ class Standing:
                 or refusal(shape, room) is known.verdict
                 or (known.behind is not None and known_wait(known, known.behind, room) is known.verdict)
             )
+            others_hold = known.holders is not None and known.holders is not holders and may_search(known.place)
+            if others_hold or (is_lower and self._is_above_now(known)):
+                return known  # others hold GPUs now, who may make room for it
             # Room is still searched for it: where its refusal stands, nothing else of it is asked again. Not behind one
             # that was left for the next decision: that one comes first.
             is_offered = reserving.is_open and known.is_refused and not budget.is_passed_over(known.place)
@@ -131,9 +134,6 @@ class Standing:
                 if shape is None or not (is_answered and known.scene is None and isinstance(known.verdict, Wait)):
                     return known
                 reserving.offer(known, shape, known.verdict.refusal, room.cluster, is_trial=room.is_trial)
-            others_hold = known.holders is not None and known.holders is not holders and may_search(known.place)
-            if others_hold or (is_lower and self._is_above_now(known)):
-                return known  # others hold GPUs now, who may make room for it
             is_scene_same = known.scene is not None and known.scene is room.scene and self._are_views_same
             if is_answered or (is_scene_same and not is_open):
                 passed.append(known)

@@ -221,13 +221,17 @@ def silent_jobs(cluster: Cluster, now: datetime, known: tuple[ExpectedEnd, ...])
 
 
 def began_alike(before: Cluster, cluster: Cluster, now: datetime) -> bool:
-    """Whether the jobs that hold GPUs on the same nodes as `before` began in the same order: one that has started again
-    on its GPUs comes last."""
-    changed = difference(before.jobs, cluster.jobs).stored
-    there = ((before.jobs.get(key), cluster.jobs[key]) for key in changed)
+    """Whether the same jobs hold something as in an earlier version, and began in the same order: one that has started
+    again on its GPUs comes last."""
+    changed = difference(before.jobs, cluster.jobs)
     return all(
-        job.status.placement is None or (old is not None and begun(old, now) == begun(job, now)) for old, job in there
+        _held_since(before.jobs.get(key), now) == _held_since(cluster.jobs.get(key), now)
+        for key in (*changed.stored, *changed.gone)
     )
+
+
+def _held_since(job: TrainingJob | None, now: datetime) -> datetime | None:
+    return None if job is None or job.status.placement is None else begun(job, now)
 
 
 def _going(key: JobKey, cluster: Cluster, now: datetime) -> ExpectedEnd | None:
