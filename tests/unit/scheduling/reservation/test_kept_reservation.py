@@ -80,6 +80,20 @@ def test_who_has_given_back_what_was_lost_to_it_is_waited_for_no_more() -> None:
     assert kept_nodes(site) == ["gpu-00", "gpu-01"]
 
 
+def test_an_elastic_job_starts_with_fewer_gpus_once_the_reservation_allows_it() -> None:
+    """Nothing else has changed: with half of its GPUs it takes an hour, and the room is needed later now."""
+    since = "2026-11-21T11:50:00Z"
+    told = {"reason": "InsufficientGPUs", "message": "full", "since": since, "queuedSince": since}
+    elastic = waits("elastic", 16, hour=2, expectedDuration="30m", elastic={"minGPUs": 8})
+    elastic |= {"status": {"state": "Queued", "pending": told}}
+    elastic["metadata"]["creationTimestamp"] = "2026-11-21T11:00:00Z"
+    site = queue(2, runs("train", 0, hours=1), waits("first", 16, expectedDuration="1h"), elastic)
+    for _ in range(2):
+        assert not isinstance(site.decide()["elastic"], Book)
+    site.add(runs("train", 0, hours=10))
+    assert isinstance(site.decide()["elastic"], Book)
+
+
 def silent(number: int) -> Manifest:
     """It began in this order, and does not say for how long it runs."""
     found = runs(f"silent-{number}", number)

@@ -143,9 +143,12 @@ class Standing:
 
     def _may_get_less(self, known: QueueEntry, shape: RequestShape, room: Room) -> bool:
         """Whether a job that waits may get what the refusal of its shape says nothing of: fewer GPUs in another room
-        than before, or spare nodes that are lent to it, and not to others."""
-        if known.job.spec.elastic is not None and room.scene is not self._last.scene:
-            return True
+        than before, or beside another reservation, or spare nodes that are lent to it, and not to others."""
+        if known.job.spec.elastic is not None:
+            kept = self._reserving.current
+            is_other_kept = kept is not None and all(kept is not each for each in self._last.reservations)
+            if is_other_kept or room.scene is not self._last.scene:
+                return True
         if not self._preemptions.are_spares:
             return False
         borrower = Borrower(known.key, shape, known.job.spec)
