@@ -1,6 +1,7 @@
 """The earliest moment at which a gang fits, searched from nothing and around the last answer."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -71,6 +72,15 @@ def test_a_search_around_the_last_answer_asks_twice(monkeypatch: pytest.MonkeyPa
     assert again is not None
     assert (again.ended, again.placement) == (first.ended, first.placement)
     assert questions == 2
+
+
+def test_an_answer_too_far_away_leaves_the_search_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{earliest_fit.__module__}.MOST_RELEASED", 2 * RACKS)
+    gang = asked(16, "rack")
+    found = earliest_fit(CLUSTER, gang, STRIPED, Tables())
+    assert found is not None
+    far = replace(found, ended=tuple(job for jobs in STRIPED[: RACKS + 6] for job in jobs), futures=())
+    assert told(earliest_fit(CLUSTER, gang, STRIPED, Tables(), far)) == told(found)
 
 
 @pytest.mark.parametrize("seed", range(30))

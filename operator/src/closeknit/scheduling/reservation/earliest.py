@@ -62,7 +62,7 @@ def earliest_fit(
 
     misses = futures.with_fewer_than(asked.gpus) if asked.takes_free_gpus else 0
     near, step = (0 if known is None else _most_like(known.ended, ends) - 1), 1
-    while misses < near and (futures.follows(near) or (step == 1 and futures.affords(near))):
+    while misses < near and futures.has_near(near):
         if not fits(near):
             misses = near
             break
@@ -139,6 +139,7 @@ class _Futures:
         self._last = () if last is None else last.futures
         self._present_then = None if last is None else last.present
         self._changes: ClusterChanges | None = None
+        self._has_guessed = False
         self._left = MOST_RELEASED
 
     def with_fewer_than(self, gpus: int) -> int:
@@ -154,6 +155,18 @@ class _Futures:
     def affords(self, moments: int) -> bool:
         """Whether the bound allows the way there."""
         return self._weight(self._between(self._nearest(moments), moments)) <= self._left
+
+    def has_near(self, moments: int) -> bool:
+        """Whether the cluster then is known, or is by now: made out of one of the last answer's, or, once, of nothing.
+        Neither counts by the bound: a search with a last answer asks all that it asks without."""
+        if self.follows(moments):
+            return True
+        jobs = self._between(0, moments)
+        if self._has_guessed or self._weight(jobs) > MOST_RELEASED:
+            return False
+        self._has_guessed = True
+        self._known[moments] = released(self._known[0], jobs)
+        return True
 
     def follows(self, moments: int) -> bool:
         """Whether the cluster then is known, or is by now, made out of one of the last answer's."""
@@ -179,8 +192,7 @@ class _Futures:
         return tuple(Future(frozenset(self._between(0, each)), self._known[each]) for each in asked)
 
     def _as_before(self, moments: int) -> Cluster | None:
-        """The cluster then, made out of one of the last answer's; None where that is no less work than a release. It
-        is not counted by the bound: a search with a last answer asks all that it asks without."""
+        """The cluster then, made out of one of the last answer's; None where that is no less work than a release."""
         if not self._last or self._present_then is None:
             return None
         jobs = frozenset(self._between(0, moments))
