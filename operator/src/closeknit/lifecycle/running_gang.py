@@ -1,4 +1,4 @@
-"""Care for a job that holds GPUs: its children are made and watched."""
+"""Care for a job that holds GPUs: its children are made and watched, and the findings of health/ told."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
