@@ -126,6 +126,8 @@ class Cluster:
     _grown: _Grown | None = field(default=None, compare=False, repr=False)
     _is_supposed: bool = field(default=False, compare=False, repr=False)
     """Whether some of its nodes have other views than its objects give."""
+    _withheld: Mapping[str, frozenset[str]] = field(default=EMPTY, compare=False, repr=False)
+    """GPUs and MIG devices that count as if they could not be given out, uuids by node."""
 
     def __post_init__(self) -> None:
         """Grows the forest of a Cluster made of `nodes`, or with replaced nodes."""
@@ -224,11 +226,14 @@ class Cluster:
         return self._with_views(pairs)
 
     def without(self, devices: Mapping[str, Collection[str]]) -> "Cluster":
-        """The cluster as if these GPUs and MIG devices, uuids by node, could not be given out; the same object without
-        any."""
+        """The cluster as if these GPUs and MIG devices, uuids by node, could not be given out, also after changes; the
+        same object without any."""
         views = ((self.nodes.get(name), uuids) for name, uuids in sorted(devices.items()))
         pairs: _Pairs = [(view, view.without(uuids)) for view, uuids in views if view is not None]
-        return self._with_views(pairs) if pairs else self
+        if not pairs:
+            return self
+        withheld = {name: self._withheld.get(name, frozenset()).union(uuids) for name, uuids in devices.items()}
+        return replace(self._with_views(pairs), _withheld={**self._withheld, **withheld})
 
     def takers(self, node: str) -> tuple[GpuUser, ...]:
         """Users of a node's resources except Lodgers: Pods, and shares booked for coming Pods, in order."""
@@ -425,6 +430,7 @@ class Cluster:
             _tables=tables,
             _grown=grown,
             _is_supposed=self._is_supposed,
+            _withheld=self._withheld,
         )
 
     def _views(
@@ -440,6 +446,7 @@ class Cluster:
             if facts is not None:
                 domains = levels.domains(name, facts.place)
                 view = node_view(facts, domains, nodes_are_known=tables.nodes_are_known)
+                view = view.without(self._withheld[name]) if name in self._withheld else view
             before = nodes.get(name)
             if view == before:
                 continue

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.api.reasons import ExclusionReason
+from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.immutable.heartbeats import STALE_AFTER
 from closeknit.cluster.immutable.table import ObjectKey
@@ -289,6 +290,18 @@ def test_an_agent_that_speaks_again_is_heard() -> None:
     assert not any(view.exclusion for view in spoke.nodes.values())
     followed = silent.following(spoke.since(silent), (), at_most=2)
     assert followed == spoke
+
+
+def test_what_cannot_be_given_out_stays_so_after_changes() -> None:
+    before, gone = crowd(), {"gpu-1": uuids("gpu-1", 1, 3), "gpu-2": uuids("gpu-2", 5)}
+    freed = [replace(change(before.pods[key]), new=None) for key in before.pods]
+    free = change(before.jobs[JobKey("team-b", "train")].model_copy(update={"status": TrainingJobStatus()}))
+    after = before.without(gone).after([*freed, free])
+    assert after == before.after([*freed, free]).without(gone)
+    assert after.nodes["gpu-1"].free == (0, 2, 4, 5, 6, 7)
+    assert before.without({"gpu-1": gone["gpu-1"]}).without({"gpu-2": gone["gpu-2"]}).after([free]) == before.after(
+        [free]
+    ).without(gone)
 
 
 def test_what_is_supposed_of_nodes_is_not_followed() -> None:
