@@ -137,9 +137,8 @@ def test_an_edit_of_the_job_has_it_asked_again_at_once() -> None:
     assert (placement(story).swapping, ADDED in story.pods()) == (True, True)
 
 
-@KINDS
-def test_what_was_made_before_the_refusal_goes_and_its_gpus_are_taken_until_then(kind: Any) -> None:
-    """Of two added Pods the second is refused. The first is on its node, whose kubelet takes its time."""
+def with_the_second_refused(kind: Any) -> Story:
+    """A job that grows by two nodes: the first added Pod is there, and the second is to be refused."""
     story = refusing(kind, SECOND, gpus=40, number=4)
     for each in kind("gpu-5"):
         story.add(each)
@@ -149,6 +148,13 @@ def test_what_was_made_before_the_refusal_goes_and_its_gpus_are_taken_until_then
     while ADDED not in story.pods():
         story.write_once()
     story.run_all()
+    return story
+
+
+@KINDS
+def test_what_was_made_before_the_refusal_goes_and_its_gpus_are_taken_until_then(kind: Any) -> None:
+    """Of two added Pods the second is refused. The first is on its node, whose kubelet takes its time."""
+    story = with_the_second_refused(kind)
     story.dead.add(story.pod(ADDED)["spec"]["nodeName"])
     story.settle()
     assert (placement(story).gpus, story.status().state) == (24, State.RUNNING)
@@ -171,15 +177,7 @@ def test_what_was_made_before_the_refusal_goes_and_its_gpus_are_taken_until_then
 
 
 def test_what_waits_already_is_deleted_and_not_kept() -> None:
-    story = refusing(plugin_node, SECOND, gpus=40, number=4)
-    for each in plugin_node("gpu-5"):
-        story.add(each)
-    allow(story)
-    story.settle()
-    story.pass_time(5 * MINUTE)
-    while ADDED not in story.pods():
-        story.write_once()
-    story.run_all()
+    story = with_the_second_refused(plugin_node)
     waits(story, ADDED)
     story.settle()
     assert of_train(story) == WORKERS

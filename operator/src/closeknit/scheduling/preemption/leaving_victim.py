@@ -40,8 +40,8 @@ def evicted(case: Case, room: Room, walk: Walk) -> Outcome | None:
         return None
     is_recalled = case.key in walk.preemptions.recalled
     is_awaited = is_recalled or _is_awaited(awaited, by, room.cluster)
-    is_spared = by in walk.preemptions.spared and not (awaited.moves or is_recalled)
-    if not is_awaited or is_spared or not goes(awaited, by, room.cluster, walk):
+    is_needless = by in walk.preemptions.ends_nobody and not (awaited.moves or is_recalled)
+    if not is_awaited or is_needless or not goes(awaited, by, room.cluster, walk):
         return None
     without = room.cluster.after(tuple(gone(room.cluster, case.job)))
     if awaited.moves:

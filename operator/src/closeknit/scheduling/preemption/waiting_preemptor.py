@@ -97,7 +97,7 @@ def _without_them(
         return _holding(case, found, ended, room, free)
     if any(each.moves for each in stay):
         return _given_back(room, free)
-    walk.preemptions.spare(case.key)
+    walk.preemptions.ends_nobody.add(case.key)
     return None
 
 

@@ -16,7 +16,8 @@ from closeknit.placement.values.request import Request
 # Shares of nodes that one search takes from their holders: a tenth of a millisecond each, measured on 600 nodes, and
 # most searches take little more than those of the jobs that have to end.
 MOST_RELEASED = 1024
-# What it takes to compare two versions of a cluster, in releases of shares: a millisecond on 5,000 nodes.
+# Releases of shares below which nothing is followed: as many take a millisecond, and to compare two versions of a
+# cluster of 5,000 nodes takes one to three.
 COMPARISON = 10
 
 

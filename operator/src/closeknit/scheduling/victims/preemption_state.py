@@ -95,7 +95,7 @@ class Preemptions:
         self.recalled: set[JobKey] = set()
         """Jobs that end on this walk because the spare nodes that were lent to them are needed."""
         self._taken_back: list[TrainingJob] = []
-        self.spared: set[JobKey] = set()
+        self.ends_nobody: set[JobKey] = set()
         """Jobs that others make room for, and that fit without once what goes anyway is gone: nobody ends for them on
         this walk."""
 
@@ -213,14 +213,10 @@ class Preemptions:
             cluster = cluster.with_job(owner)
         return cluster
 
-    def spare(self, by: JobKey) -> None:
-        """Nobody ends for this job on this walk."""
-        self.spared.add(by)
-
     def settled(self, cluster: Cluster) -> Cluster:
         """The cluster once all are gone that go anyway: Pods of ended attempts, and jobs that make room, but for those
         that do not go on this walk."""
-        awaited = (each for by, them in cluster.awaiting.items() if by not in self.spared for each in them)
+        awaited = (each for by, them in cluster.awaiting.items() if by not in self.ends_nobody for each in them)
         return cluster.after((*going(cluster, self._now), *leaving(cluster, awaited)))
 
     def is_vain(self, asked: Request, priority: int, cluster: Cluster) -> bool:
