@@ -192,8 +192,9 @@ def _wait(subject: Subject, refusal: Refusal, reservation: Reservation | None = 
                 *((told,) if told else ()),
                 *_fewer_words(job),
             )
-            message = "; ".join((refusal.message, *until, *expected, *others))
-            refused = _refuse(subject, replace(refusal, message=message), wake_after_s, patience, reservation)
+            more = (*until, *expected, *others)
+            refusal = replace(refusal, message="; ".join((refusal.message, *more))) if more else refusal
+            refused = _refuse(subject, refusal, wake_after_s, patience, reservation)
             return refused.woken_at(now, _left(subject).until)
         case WaitCause.REFUSED:
             return _refuse(subject, refusal, wake_after_s).woken_at(now, _left(subject).until)
@@ -232,7 +233,7 @@ def _refuse(
         notice = subject.notice(refusal.reason, refusal.message, action=EventAction.QUEUE, warning=True)
     actions = _undone(subject)
     if subject.is_draft and telling is not Telling.FIRST and not (actions or _is_told(subject, refusal, reservation)):
-        return replace(empty(subject.job), notice=notice, telling=telling)
+        return empty(subject.job, notice=notice, telling=telling)
     status = waits.waiting(
         subject.job,
         now,
@@ -259,9 +260,9 @@ def _telling(subject: Subject, reason: PendingReason) -> Telling:
 
 def _with_what_an_edit_takes(job: TrainingJob, refusal: Refusal) -> Refusal:
     """The message with what is needed where the API server no longer accepts the advised edit."""
-    left = job.status.model_copy(
-        update={"placement": None}
-    )  # a booking that this very refusal takes back fixes nothing
+    left = job.status
+    if left.placement is not None:  # a booking that this very refusal takes back fixes nothing
+        left = left.model_copy(update={"placement": None})
     if not left.was_booked or traits(refusal.reason).ends_by_others:
         return refusal
     return replace(refusal, message=f"{refusal.message}; {FIXED}")

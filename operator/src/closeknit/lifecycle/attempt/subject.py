@@ -16,7 +16,7 @@ from closeknit.lifecycle.attempt.own_pods import OwnPods
 from closeknit.lifecycle.status.stored_job import StoredJob
 from closeknit.lifecycle.transitions import waits
 from closeknit.lifecycle.writes.answers import Answers
-from closeknit.lifecycle.writes.plan import Action, Addition, Create, Delete, Notice, Plan
+from closeknit.lifecycle.writes.plan import Action, Addition, Create, Delete, Notice, Plan, Telling
 from closeknit.lifecycle.writes.quota_demand import QuotaDemand
 
 Told = EventReason | EndReason | PendingReason
@@ -103,8 +103,15 @@ class Subject:
         return notice(self.job, reason, note, action=action, warning=warning)
 
 
-def empty(job: StoredJob, *, wake_after_s: float | None = None, error: Exception | None = None) -> Plan:
-    """The Plan that writes nothing."""
+def empty(
+    job: StoredJob,
+    *,
+    notice: Notice | None = None,
+    wake_after_s: float | None = None,
+    telling: Telling | None = None,
+    error: Exception | None = None,
+) -> Plan:
+    """The Plan that writes nothing, or nothing yet."""
     metadata = job.metadata
     return Plan(
         job=job.key,
@@ -112,7 +119,9 @@ def empty(job: StoredJob, *, wake_after_s: float | None = None, error: Exception
         resource_version=metadata.resource_version or "",
         generation=metadata.generation,
         attempt=job.status.attempt or 1,
+        notice=notice,
         wake_after_s=wake_after_s,
+        telling=telling,
         error=error,
     )
 

@@ -7,7 +7,10 @@ from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
+from weakref import ref
 
+from closeknit.api.affinity import NodeAffinity
+from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.forest.domain import Domain
 from closeknit.cluster.forest.forest import Forest
@@ -33,7 +36,7 @@ from closeknit.placement.spread.cheapest import Filling
 from closeknit.placement.spread.cost import PackedCost
 from closeknit.placement.spread.domain_counts import Alike
 from closeknit.placement.values.bounded import Bounded
-from closeknit.placement.values.request import Request
+from closeknit.placement.values.request import NOBODY, Request, request
 
 KINDS = 1024  # of machines
 SETS = 1 << 16  # of GPUs whose rings are known
@@ -49,6 +52,7 @@ GROUNDS, FEW_GROUNDS = 1024, 64
 # each, 100 MiB in all. A kind that is counted again from the start costs 17 ms on 5,000 nodes.
 VIEWS, FEW_HELD = 1 << 16, 4
 ANSWERS = 4096  # on one version of a cluster
+REQUESTS = 8192  # of jobs, with the present state of their volumes; 20 us each to make again
 VERSIONS = 4  # of a cluster: one decision walks through its own, and asks again on the last one
 
 
@@ -125,9 +129,19 @@ class Tables:
         self._held: Bounded[Hashable, HeldGpus] = Bounded(FEW_HELD)
         """Of the kinds of requests whose refusals were last put in words: each keeps the views of the nodes then."""
         self._selections: Bounded[Hashable, Selection] = Bounded(SELECTIONS)
+        self._requests: Bounded[tuple[int, frozenset[NodeAffinity]], tuple[ref[TrainingJobSpec], Request]]
+        self._requests = Bounded(REQUESTS)
+        """By the identity of a spec, which this keeps not: a template is large."""
         self._ideals: Bounded[Same, Bounded[Hashable, float | None]] = Bounded(VERSIONS)
         self._fits: Bounded[Same, Bounded[Hashable, bool]] = Bounded(VERSIONS)
         """On those versions as every kind of request sees them."""
+
+    def request(self, spec: TrainingJobSpec, volumes: frozenset[NodeAffinity]) -> Request:
+        """The request of a job's spec, as many jobs share it."""
+        known = self._requests.get((id(spec), volumes))
+        if known is None or known[0]() is not spec:
+            known = self._requests[id(spec), volumes] = ref(spec), request(NOBODY, spec, volumes)
+        return known[1]
 
     def ideals(self, empty: Domain) -> Bounded[Hashable, float | None]:
         """On one version of the empty cluster: a request, labels that it selects by, and the cluster's joints -> its

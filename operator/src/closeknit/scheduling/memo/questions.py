@@ -49,6 +49,10 @@ class Questions:
         self._placed: dict[RequestShape, tuple[Cluster, Placement]] = {}
         """The last placement of each shape on this walk, and the cluster that it is of."""
 
+    def request(self, case: Case) -> Request:
+        """The job's request, as many jobs share it."""
+        return self._tables.request(case.job.spec, case.volumes.required)
+
     def shape(self, asked: Request) -> RequestShape:
         """The one object for all jobs with this request."""
         return self._shapes.setdefault(asked, RequestShape(asked))

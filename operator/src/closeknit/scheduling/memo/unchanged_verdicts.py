@@ -24,6 +24,7 @@ from closeknit.scheduling.queue.entries import (
     QueuePlace,
     RequestShape,
     Schedule,
+    is_kept_for,
     is_same_order,
     queue_place,
 )
@@ -117,6 +118,10 @@ class Standing:
             if known.verdict is NOT_ASKED and budget.is_passed_over(known.place):
                 budget.leave(known.place)  # a job without GPUs, of which no policy says more
                 passed.append(known)
+                continue
+            if budget.is_full and known.is_refused and not is_kept_for(known.place):
+                budget.leave(known.place)  # as `left_for_the_next` would have it
+                passed.append(noted(known, self._questions.not_asked(shape)))
                 continue
             is_open = shape is not None and isinstance(known.verdict, Wait) and self._may_get_less(known, shape, room)
             is_answered = (known.is_settled and not is_open) and (

@@ -17,7 +17,7 @@ from closeknit.lifecycle.verdict import Book, Refusal, Wait, WaitCause
 from closeknit.lifecycle.writes.denial_words import taken_words
 from closeknit.placement.candidates.node_filter import meets
 from closeknit.placement.values.placement import Placement
-from closeknit.placement.values.request import NOBODY, Request, request
+from closeknit.placement.values.request import Request
 from closeknit.scheduling.policy.patience import asked_again_at
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.policy.spares import with_spares
@@ -113,7 +113,8 @@ def _booked(
 def _shape(case: Case, room: Room, walk: Walk, away: AvoidedNodes, *, is_patient: bool) -> RequestShape | None:
     """The job's request. Whether patience helps is a question of its own, within the budget: None where that is not
     asked now."""
-    asked: Request = replace(request(NOBODY, case.job.spec, case.volumes.required), avoided=away.nodes)
+    asked = walk.questions.request(case)
+    asked = replace(asked, avoided=away.nodes) if away.nodes else asked
     if is_patient:
         take = walk.questions.take_selection
         waiting = walk.patience.asked(asked, room.cluster, lambda: take(asked, case.place, room.cluster))
