@@ -75,10 +75,10 @@ class RequestedCapacity:
     def of(self, job: TrainingJob) -> AskedCapacity | None:
         """What is asked of an autoscaler for the job, or why nothing is; None where nothing was. Placeholder Pods are
         of any job of this name. The same object as long as it is unchanged."""
-        uid = job.metadata.uid
-        refusal = self.tables.all(CAPACITY_NOTES).get(job.key)
+        uid, key = job.metadata.uid, job.key
+        refusal = self.tables.all(CAPACITY_NOTES).get(key)
         if isinstance(refusal, CapacityRefusal) and refusal.is_of(job):
             return refusal
-        there = self.tables.under(PROVISIONING_OF, job.key)
+        there = self.tables.under(PROVISIONING_OF, key)
         found = next((each for each in there if each.job_uid == uid and not each.is_going), None)
-        return found or self.tables.under(PLACEHOLDERS_OF, job.key) or None
+        return found or self.tables.under(PLACEHOLDERS_OF, key) or None

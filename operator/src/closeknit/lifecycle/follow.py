@@ -161,7 +161,8 @@ def _wait(subject: Subject, refusal: Refusal, reservation: Reservation | None = 
         case WaitCause.BEING_DELETED | WaitCause.PUT_ASIDE:
             return empty(job)  # being deleted, its children have it as owner and go with it
         case WaitCause.NOT_ASKED:
-            return replace(empty(job), actions=_undone(subject)).woken_at(now, _left(subject).until)
+            left = _left(subject)
+            return replace(empty(job), actions=_undone(subject, left)).woken_at(now, left.until)
         case WaitCause.MISTAKE:
             assert refusal.error is not None  # noqa: S101 - of this cause, for the type checker
             return erred(job, now, refusal.error)
@@ -194,10 +195,9 @@ def _wait(subject: Subject, refusal: Refusal, reservation: Reservation | None = 
             )
             more = (*until, *expected, *others)
             refusal = replace(refusal, message="; ".join((refusal.message, *more))) if more else refusal
-            refused = _refuse(subject, refusal, wake_after_s, patience, reservation)
-            return refused.woken_at(now, _left(subject).until)
+            return _refuse(subject, refusal, wake_after_s, patience, reservation)
         case WaitCause.REFUSED:
-            return _refuse(subject, refusal, wake_after_s).woken_at(now, _left(subject).until)
+            return _refuse(subject, refusal, wake_after_s)
 
 
 def _fewer_words(job: TrainingJob) -> tuple[str, ...]:
@@ -217,6 +217,8 @@ def _refuse(
 ) -> Plan:
     """The job waits for this reason. The Event reports a new reason, not new numbers. `patient_until` is the latest end
     of the wait: an unstored one would move."""
+    left = _left(subject)
+    actions = _undone(subject, left)
     refusal = _with_what_an_edit_takes(subject.job, refusal)
     assert refusal.reason is not None  # noqa: S101 - of these causes, for the type checker
     stored, now, told_at = subject.job.status, subject.now, subject.answers.told_at
@@ -226,12 +228,11 @@ def _refuse(
     if telling is Telling.AGAIN and told_at is not None and is_told_lately and has_end:
         if not _is_told(subject, refusal, reservation):
             wake_after_s = min(seconds_until(told_at + TOLD_AGAIN, now), wake_after_s or inf)
-        return subject.plan(actions=_undone(subject), wake_after_s=wake_after_s)
+        return subject.plan(actions=actions, wake_after_s=wake_after_s).woken_at(now, left.until)
     notice = None
     is_other = stored.pending is None or stored.pending.reason != refusal.reason
     if is_other and not subject.answers.was_told(refusal.reason, now):
         notice = subject.notice(refusal.reason, refusal.message, action=EventAction.QUEUE, warning=True)
-    actions = _undone(subject)
     if subject.is_draft and telling is not Telling.FIRST and not (actions or _is_told(subject, refusal, reservation)):
         return empty(subject.job, notice=notice, telling=telling)
     status = waits.waiting(
@@ -244,7 +245,7 @@ def _refuse(
         patient_until,
         None if reservation is None else waits.KeptRoom(estimated_start(reservation)),
     )
-    plan = subject.plan(status, actions=actions, notice=notice, wake_after_s=wake_after_s)
+    plan = subject.plan(status, actions=actions, notice=notice, wake_after_s=wake_after_s).woken_at(now, left.until)
     return plan if plan.status is None or plan.actions else replace(plan, telling=telling)
 
 
@@ -283,8 +284,8 @@ def _is_told(subject: Subject, refusal: Refusal, reservation: Reservation | None
     return refusal.nearest is None or told.nearest == [stated(change) for change in refusal.nearest]
 
 
-def _undone(subject: Subject) -> tuple[Action, ...]:
-    """Removes the children of an attempt that a refused child keeps incomplete, and all older ones.
+def _undone(subject: Subject, left: Remains) -> tuple[Action, ...]:
+    """Removes what is `left`: the children of an attempt that a refused child keeps incomplete, and all older ones.
 
     Services are not seen, and one whose end was not asked for, because the operator ended first, counts in a quota."""
     rejection, attempt = subject.answers.rejection, subject.attempt
@@ -295,7 +296,7 @@ def _undone(subject: Subject) -> tuple[Action, ...]:
         services = (attempt,)
     name = subject.job.metadata.name
     gone = (Delete("Service", service_name(name, number)) for number in services)
-    return (*_left(subject).actions, *gone)
+    return (*left.actions, *gone)
 
 
 def _left(subject: Subject) -> Remains:

@@ -1,6 +1,6 @@
 """The result for one job in one decision over all of them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -163,6 +163,11 @@ class Reservation:
     """Those of them that run longer than they declared."""
     over: frozenset[JobKey] = field(default=frozenset(), repr=False)
     """All jobs that have ended by then, thousands maybe: who passes rests on what they leave, wherever that is."""
+
+    def lets_pass_no_more_than(self, other: "Reservation") -> bool:
+        """Whether who waits behind the other one waits behind this one, too, and is told the same: it is the same, or
+        fewer of those that are nothing to it will have ended."""
+        return self is other or (self.over <= other.over and replace(other, over=self.over) == self)
 
 
 @dataclass(frozen=True, slots=True)

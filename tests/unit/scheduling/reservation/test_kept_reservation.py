@@ -53,6 +53,27 @@ def test_who_waits_behind_it_passes_once_a_job_elsewhere_says_that_it_ends_soone
     assert [key.name for key, each in site.last.schedule.items() if isinstance(each, Book)] == ["behind"]
 
 
+def test_who_waits_behind_it_is_not_asked_again_once_a_job_elsewhere_says_that_it_ends_later() -> None:
+    """Fewer will have ended by then, so that who could not pass cannot pass now; the words are the same, too."""
+    first = waits("first", 16, hour=1, topology={"fabric": {"required": "rack"}})
+    behind = waits("behind", 8, hour=2, expectedDuration="50h")
+    site = queue(0, cluster_topology("rack"), runs("train", 0, hours=2), runs("other", 2, hours=1), first, behind)
+    for number, rack in enumerate(("a", "a", "b")):
+        labels = {"net.example/rack": rack}
+        site.add(node(f"gpu-{number:02d}", labels=labels), node_topology(f"gpu-{number:02d}"))
+    site.step()
+    assert kept_nodes(site) == ["gpu-00", "gpu-01"]
+    assert site.last is not None
+    before = site.last.schedule
+    site.add(runs("other", 2, hours=40))
+    assert kept_nodes(site) == ["gpu-00", "gpu-01"]
+    now = site.last.schedule
+    assert {key.name for key in before.reservations[-1].over - now.reservations[-1].over} == {"other"}
+    behind_now = next(key for key in now if key.name == "behind")
+    assert now[behind_now] is before[behind_now]
+    assert now[behind_now].refusal.reason == "BehindReservation"
+
+
 def test_who_has_started_again_on_its_gpus_is_waited_for_last() -> None:
     """Nothing says when these jobs end, and nobody else waits so long."""
     first = waits("first", 8) | {"status": {"state": "Queued", "pending": AGED}}

@@ -95,6 +95,8 @@ class QueueReservation:
         """All that has been kept on this walk: another placement where somebody passed."""
         self.behind: dict[BehindKey, WaitBehind] = {}
         """Jobs that fit and wait, as far as their shape and declaration tell."""
+        self._stands: tuple[Reservation | None, Reservation | None, bool] = None, None, False
+        """A reservation of the last decision, the one now, and whether waits behind the one stand."""
         self._behind_by: dict[AskedBehind, WaitBehind] = {}
         """The last of those that ask the same, on this walk."""
         self.terms = last.terms
@@ -188,13 +190,19 @@ class QueueReservation:
         if found is not None and found.freed is room.freed and found.reservation is kept:
             return found.wait
         before = self._last.behind.get(key)
-        if before is not None and not (before.reservation is kept and before.lemons == self._lemons()):
+        if before is not None and not (self._is_as(before.reservation, kept) and before.lemons == self._lemons()):
             before = None
         other = self._behind_by.get(key.asked)
         is_known = other is not None and other.freed is room.freed and other.reservation is kept
         if not (is_known and self._waits_like(case, kept)) and (before is None or before.scene is not room.scene):
             return None
         return self._note_wait(key, room, kept, self._wait(case, kept) if before is None else before.wait)
+
+    def _is_as(self, before: Reservation, kept: Reservation) -> bool:
+        """Whether waits behind the reservation before stand; nearly all of one walk are behind one."""
+        if self._stands[0] is not before or self._stands[1] is not kept:
+            self._stands = before, kept, kept.lets_pass_no_more_than(before)
+        return self._stands[2]
 
     def makes_room_for(self, job: TrainingJob, answer: Placement) -> bool:
         """Whether a job may certainly take this: nothing of it is kept for another, or it ends before."""

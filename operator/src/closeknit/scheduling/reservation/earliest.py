@@ -90,10 +90,16 @@ def earliest_fit(
 
 def _most_like(ended: Collection[JobKey], ends: Sequence[Sequence[JobKey]]) -> int:
     """The number of moments after which the jobs that have ended differ least from these; the later of two."""
-    over, apart = frozenset(ended), [0]
-    for jobs in ends:
-        apart.append(apart[-1] + len(jobs) - 2 * len(over.intersection(jobs)))
-    return max(range(len(apart)), key=lambda moments: (-apart[moments], moments))
+    over, left = frozenset(ended), len(ended)
+    apart = least = likest = 0
+    for moments, jobs in enumerate(ends, 1):
+        both = sum(job in over for job in jobs)
+        apart, left = apart + len(jobs) - 2 * both, left - both
+        if apart <= least:
+            least, likest = apart, moments
+        elif apart - left > least:
+            break  # nor is any later one as near
+    return likest
 
 
 def released(cluster: Cluster, jobs: Iterable[JobKey], present: Cluster | None = None) -> Cluster:

@@ -76,12 +76,12 @@ def in_turn(
 
 def reservation_of(job: TrainingJob, cluster: Cluster, ends: Sequence[ExpectedEnd], found: EarliestFit) -> Reservation:
     """The reservation of a job that fits once some in `cluster` have ended."""
-    by_job = {end.job: end for end in ends}
+    over = frozenset(found.ended)
+    by_job = {end.job: end for end in ends if end.job in over}
     nodes = {share.node for share in found.placement.shares}
     awaits = tuple(each for each in found.ended if _is_on(each, nodes, cluster)) or found.ended[-1:]
     late = tuple(each for each in awaits if each in by_job and by_job[each].is_late)
     dated = [by_job[each] for each in found.ended if each in by_job]
-    over = frozenset(found.ended)
     if len(dated) < len(found.ended):
         return Reservation(job.key, None, None, found.placement, awaits, late, over)
     at, soonest = (max(moments) for moments in ((end.at for end in dated), (end.soonest for end in dated)))
