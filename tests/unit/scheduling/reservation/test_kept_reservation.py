@@ -1,9 +1,16 @@
 """What is remembered of a reservation, and of those behind it, rests on all that a new decision would look at."""
 
-from closeknit.lifecycle.verdict import Book, Reserve
+from typing import Any
+
+import pytest
+
+from closeknit.api.objects import TrainingJob
+from closeknit.lifecycle.verdict import Book, Reserve, Wait
 from closeknit.placement.gang.cache import Tables
+from closeknit.placement.values.placement import Placement
 from closeknit.scheduling.decision import decide
 from closeknit.scheduling.memo.memory import Memory
+from closeknit.scheduling.queue.queue_reservation import QueueReservation
 from scenarios.manifests import Manifest, booked, cluster_topology, node, node_topology, training_job
 from unit.scheduling.memo.test_most_booked import Queue, queue, runs, waits
 
@@ -53,7 +60,9 @@ def test_who_waits_behind_it_passes_once_a_job_elsewhere_says_that_it_ends_soone
     assert [key.name for key, each in site.last.schedule.items() if isinstance(each, Book)] == ["behind"]
 
 
-def test_who_waits_behind_it_is_not_asked_again_once_a_job_elsewhere_says_that_it_ends_later() -> None:
+def test_who_waits_behind_it_is_not_asked_again_once_a_job_elsewhere_says_that_it_ends_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Fewer will have ended by then, so that who could not pass cannot pass now; the words are the same, too."""
     first = waits("first", 16, hour=1, topology={"fabric": {"required": "rack"}})
     behind = waits("behind", 8, hour=2, expectedDuration="50h")
@@ -62,16 +71,25 @@ def test_who_waits_behind_it_is_not_asked_again_once_a_job_elsewhere_says_that_i
         labels = {"net.example/rack": rack}
         site.add(node(f"gpu-{number:02d}", labels=labels), node_topology(f"gpu-{number:02d}"))
     site.step()
-    assert kept_nodes(site) == ["gpu-00", "gpu-01"]
-    assert site.last is not None
-    before = site.last.schedule
-    site.add(runs("other", 2, hours=40))
-    assert kept_nodes(site) == ["gpu-00", "gpu-01"]
-    now = site.last.schedule
-    assert {key.name for key in before.reservations[-1].over - now.reservations[-1].over} == {"other"}
-    behind_now = next(key for key in now if key.name == "behind")
-    assert now[behind_now] is before[behind_now]
-    assert now[behind_now].refusal.reason == "BehindReservation"
+    asked: list[str] = []
+    passing = QueueReservation.passing
+
+    def counted(self: QueueReservation, job: TrainingJob, *rest: Any) -> Placement | None:
+        asked.append(job.key.name)
+        return passing(self, job, *rest)
+
+    monkeypatch.setattr(QueueReservation, "passing", counted)
+    site.decide()
+    for hours, again in ((40, []), (1, ["behind"])):
+        site.add(runs("other", 2, hours=hours))
+        asked.clear()
+        verdicts = site.decide()
+        assert asked == again
+        assert isinstance(verdicts["first"], Reserve)
+        assert sorted(key.name for key in verdicts["first"].reservation.over) == ["other", "train"][hours == 40 :]
+        assert isinstance(verdicts["behind"], Wait)
+        assert verdicts["behind"].refusal.reason == "BehindReservation"
+        assert kept_nodes(site) == ["gpu-00", "gpu-01"]
 
 
 def test_who_has_started_again_on_its_gpus_is_waited_for_last() -> None:
