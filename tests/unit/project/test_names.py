@@ -10,6 +10,8 @@ SOURCES = ("crds/src/closeknit", "operator/src/closeknit", "node-agent/src/close
 # One for each program, or for each command of the command line.
 FILES = {"main", "metrics", "command"}
 CLASSES: set[str] = set()
+MOST_FOLDERS = 6  # that one task touches
+NEW_VERDICT = "A policy of the queue"
 
 
 def places() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
@@ -43,3 +45,16 @@ def test_the_recipes_name_files_that_are_there() -> None:
     named = {path for path in re.findall(r"`([\w./-]+\.(?:py|md|yaml|toml))`", text) if "/" in path}
     assert len(named) > 20
     assert {path for path in named if not (ROOT / path).exists()} == set()
+
+
+def test_no_recipe_touches_more_than_six_folders_but_a_new_verdict() -> None:
+    _, *recipes = re.split(r"^### ", (ROOT / "CONTRIBUTING.md").read_text(), flags=re.MULTILINE)
+    folders = {
+        recipe.partition("\n")[0]: {
+            path if (ROOT / path).is_dir() else path.rpartition("/")[0]
+            for path in re.findall(r"`((?:crds|operator|node-agent)/src/[\w./-]+)`", recipe)
+        }
+        for recipe in recipes
+    }
+    assert len(folders) > 10
+    assert [recipe for recipe, touched in folders.items() if len(touched) > MOST_FOLDERS] == [NEW_VERDICT]

@@ -3,7 +3,10 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from closeknit.agent.discovery.readings.carried_gpus import remembered
+from closeknit.agent.discovery.readings.readings import DriverReading
 from closeknit.agent.discovery.simulated.simulation import readings_of
 from closeknit.agent.discovery.topology import Discovery, discover
 from closeknit.agent.sources.hardware import HardwareSource
@@ -56,3 +59,14 @@ def test_a_driver_that_does_not_count_its_gpus_has_a_version(tmp_path: Path, mon
     found = HardwareSource(tmp_path, InProcess()).read()
     assert (found.gpus, found.errors["gpus"]) == ((), "Unknown")
     assert (found.driver_version, found.cuda_version) == (MACHINE.driver_version, MACHINE.cuda_version)
+
+
+@pytest.mark.parametrize("fact", DriverReading.__struct_fields__)
+def test_each_fact_of_the_driver_is_asked_for_and_remembered(
+    fact: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    NvmlLibrary(MACHINE).install(monkeypatch)
+    found = HardwareSource(tmp_path, InProcess()).read()
+    assert getattr(found, fact) == getattr(MACHINE, fact) is not None
+    unread = replace(found, **{fact: None}, errors={fact: "Unknown"})
+    assert getattr(remembered(found, unread), fact) == getattr(MACHINE, fact)

@@ -6,6 +6,7 @@ import msgspec
 
 from closeknit.agent.discovery.readings.activity import LiveGpu
 from closeknit.agent.discovery.readings.readings import (
+    DriverReading,
     FabricReading,
     GpuReading,
     HealthReading,
@@ -30,14 +31,12 @@ class DriverQuestion(msgspec.Struct, Generic[T_co], frozen=True, tag=True):
     """Base of all questions, by the type of the answer. Each costs a bounded number of calls, mostly on one GPU."""
 
 
-class Survey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Survey(DriverReading, frozen=True):
     """The driver, and how many GPUs it counts. `errors`: what could not be asked, to NVML's name of the error.
 
     An error under `driver` means that the driver cannot be opened; one under `gpus`, that it does not count its GPUs.
     """
 
-    driver_version: str | None = None
-    cuda_version: int | None = None
     gpus: int = 0
     errors: dict[str, str] = {}
 

@@ -70,7 +70,7 @@ class NvmlSession:
             errors["gpus"], count = NOT_A_NUMBER, None
         if count is None:
             self.close()
-        return Survey(driver_version, cuda_version, count or 0, errors)
+        return Survey(driver_version=driver_version, cuda_version=cuda_version, gpus=count or 0, errors=errors)
 
     def gpu(self, index: int) -> GpuReading:
         """All facts of one GPU."""

@@ -11,7 +11,14 @@ from msgspec.structs import replace
 from closeknit.agent import sysfs
 from closeknit.agent.discovery.readings.activity import LiveGpu
 from closeknit.agent.discovery.readings.byte_counters import NO_TRAFFIC, ByteCounters
-from closeknit.agent.discovery.readings.readings import GpuReading, PairReading, RdmaReading, Readings, XidReading
+from closeknit.agent.discovery.readings.readings import (
+    DRIVER_FACTS,
+    GpuReading,
+    PairReading,
+    RdmaReading,
+    Readings,
+    XidReading,
+)
 from closeknit.agent.nvml.gpu_refresh import Identity, beating, has_failed, is_due, is_silent, with_counts
 from closeknit.agent.nvml.nvml_client import NoAnswer, NvmlClient
 from closeknit.agent.nvml.nvml_messages import (
@@ -269,9 +276,5 @@ class HardwareSource:
 
 def _of_driver(around: Readings, survey: Survey) -> Readings:
     """What the driver says of itself, beside what is around the GPUs."""
-    return replace(
-        around,
-        driver_version=survey.driver_version,
-        cuda_version=survey.cuda_version,
-        errors=around.errors | survey.errors,
-    )
+    facts = {fact: getattr(survey, fact) for fact in DRIVER_FACTS}
+    return replace(around, **facts, errors=around.errors | survey.errors)

@@ -14,6 +14,7 @@ from closeknit.agent.discovery.readings.carried import kept
 from closeknit.agent.discovery.readings.carried_host import around
 from closeknit.agent.discovery.readings.readings import (
     DOWN_STATES,
+    DRIVER_FACTS,
     UP_STATES,
     GpuReading,
     HealthReading,
@@ -39,7 +40,7 @@ def remembered(last: Readings | None, new: Readings) -> Readings:
     new = around(last, new)
     if _differ(last.driver_version, new.driver_version):
         return new
-    new = kept(last, new, ("driver_version", "cuda_version"), is_silent="driver" in new.errors)
+    new = kept(last, new, DRIVER_FACTS, is_silent="driver" in new.errors)
     if not new.gpus and new.errors.keys() & {"driver", "gpus"}:
         return msgspec.structs.replace(new, gpus=last.gpus, pairs=last.pairs)
     before = _matched(last.gpus, new.gpus)

@@ -187,11 +187,19 @@ class KernelReading(Reading, frozen=True):
     errors: dict[str, str] = {}
 
 
-class Readings(Reading, frozen=True):
-    """One machine."""
+class DriverReading(Reading, frozen=True):
+    """What the driver says of itself. A survey answers with these facts, and each reading has and remembers them."""
 
     driver_version: str | None = None
     cuda_version: int | None = None  # 12040 is 12.4
+
+
+DRIVER_FACTS = DriverReading.__struct_fields__
+
+
+class Readings(DriverReading, frozen=True):
+    """One machine."""
+
     gpus: tuple[GpuReading, ...] = ()
     pairs: tuple[PairReading, ...] = ()
     pci: tuple[PciReading, ...] = ()
