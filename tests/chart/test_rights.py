@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from closeknit.cluster.store.watched_kinds import KINDS
 from closeknit.controller.leader.leadership import LEASE_NAME
 from harness.chart import NAMESPACE, render
 
@@ -135,6 +136,23 @@ def test_kueue_and_autoscalers_are_reached_only_where_that_is_wanted(helm_progra
         "PriorityClass closeknit-placeholder",
         "ValidatingAdmissionPolicy closeknit-operator-placeholders",
     }
+
+
+def test_the_operator_may_list_and_watch_the_kinds_that_it_watches_and_no_others(helm_program: Path) -> None:
+    group = "capacity.enabled=true,capacity.nodeGroups[0].name=a,capacity.nodeGroups[0].gpus=8"
+    (role,) = (
+        each
+        for each in render(helm_program, f"--set=kueue.enabled=true,{group}")
+        if (each["kind"], each["metadata"]["name"]) == ("ClusterRole", "closeknit-operator")
+    )
+    watched = {
+        (group, resource)
+        for rule in role["rules"]
+        if {"list", "watch"} <= set(rule["verbs"])
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert watched == {(kind.group, kind.plural) for kind in KINDS}
 
 
 def test_of_leases_the_operator_may_list_those_of_kubelets(objects: dict[str, Object]) -> None:

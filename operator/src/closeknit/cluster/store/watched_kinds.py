@@ -1,6 +1,7 @@
-"""Every kind of object in a Cluster: where it is, how it is read, and which tables of table_definitions.py keep it.
+"""Every kind of object that is watched: where it is, its decoder, and which tables of table_definitions.py keep it.
 
-A new kind is one entry; the operator's reflectors and the CLI's reader go by them.
+A new kind is one entry; the operator's reflectors and the CLI's reader go by them. Tests hold two other places to this
+table: the operator's rights (RBAC) in the chart, and what a snapshot keeps.
 
 A Secret is never among them. Services are not read either: a foreign one under a name of ours shows when ours is
 created.
