@@ -10,29 +10,23 @@ from heapq import nsmallest
 from itertools import islice
 from typing import NamedTuple
 
-from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob import NvlinkPolicy
 from closeknit.cluster.booking.booking import BookingShare
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.forest.group import group_of
 from closeknit.cluster.node.node import NodeView
-from closeknit.cluster.objects.nic_exposure import NicExposure, asks_for_nics, nic_exposure
-from closeknit.placement.allreduce.bandwidth import EVERY_NIC, NicAccess
-from closeknit.placement.allreduce.paths import nvlink_generation
-from closeknit.placement.candidates.offer import Joint, Peers, matching, terms
+from closeknit.cluster.objects.nic_exposure import nic_exposure
+from closeknit.placement.candidates.offer import Joint, Peers
 from closeknit.placement.candidates.usable_areas import Area, Areas, OfferMask, OfferNumber, mask_of_offers, numbers_of
+from closeknit.placement.current_placement import KeptGang
 from closeknit.placement.gang.cache import OfferShare, Tables
 from closeknit.placement.gang.interconnect import Interconnect
 from closeknit.placement.gang.layout import Part
-from closeknit.placement.gang.prediction import Prediction, level_cap, level_floor, predict, undescribed
 from closeknit.placement.gang.share_sizes import ShareSize
 from closeknit.placement.gang.share_values import ShareValues
-from closeknit.placement.gpusets.gpu_sets import GpuSets
 from closeknit.placement.gpusets.set_value import Measure, Value
 from closeknit.placement.place import NicNames, share_of
-from closeknit.placement.refusals.ideal import ideal_gb_s
 from closeknit.placement.spread.cost import Scale
-from closeknit.placement.values.placement import Placement, Share, TransportChoice
+from closeknit.placement.values.placement import Placement, Share
 from closeknit.placement.values.request import Request
 
 # Nodes that are compared at once: to compare every way to replace so many took half a second on 5,000 nodes, beside
@@ -52,7 +46,6 @@ class Replacement:
 
 
 NONE = Replacement({}, None)
-_Placed = tuple[str, GpuSets, int, NicAccess]
 _Pick = tuple[str, OfferNumber]
 
 
@@ -78,18 +71,14 @@ def replacement(cluster: Cluster, request: Request, shares: Sequence[BookingShar
     workers = [share for share in shares if share.server is None]
     found, placement = dict[int, Share](), None
     for part in _parts(workers):
-        best = _replacement(_Kept.of(cluster, request, workers, part, tables))
+        best = _replacement(
+            _LostShares(KeptGang.of(cluster, request, workers, tables), tables.ground(cluster, request), part)
+        )
         found |= best.shares
         for position, share in best.shares.items():
             workers[position] = _taken(workers[position], share)
         placement = best.placement
     return Replacement(found, placement)
-
-
-def as_it_is(cluster: Cluster, request: Request, shares: Sequence[BookingShare], tables: Tables) -> Placement:
-    """The placement of a gang on the nodes that it has, all of which are there with their machines."""
-    workers = [share for share in shares if share.server is None]
-    return _Kept.of(cluster, request, workers, (), tables).as_it_is()
 
 
 def _parts(workers: Sequence[BookingShare]) -> Sequence[Sequence[int]]:
@@ -105,13 +94,13 @@ def _parts(workers: Sequence[BookingShare]) -> Sequence[Sequence[int]]:
     ]
 
 
-def _replacement(gang: "_Kept") -> Replacement:
+def _replacement(lost: "_LostShares") -> Replacement:
     best: Replacement = NONE
-    for peers in gang.peers():
-        found = gang.replaced(gang.found(peers))
+    for peers in lost.peers():
+        found = lost.replaced(lost.found(peers))
         if len(found.shares) > len(best.shares):
             best = found
-        if len(best.shares) == len(gang.lost):
+        if len(best.shares) == len(lost.lost):
             break
     return best
 
@@ -219,99 +208,52 @@ def _together(one: Sequence[_Sum], other: Sequence[_Sum], use: int, most: int) -
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """What stays of a gang, and what is asked in place of the rest."""
+class _LostShares:
+    """What is asked in place of some shares of a gang."""
 
-    cluster: Cluster
-    request: Request
-    tables: Tables
-    joints: Interconnect
+    gang: KeptGang
     ground: Areas
-    workers: Sequence[BookingShare]
     lost: Sequence[int]
     """Positions that are to be replaced, all of one size; others that are lost stay so."""
-    placed: Sequence[_Placed]
-    """The kept ones, one of each that limit the gang alike."""
-    kinds: frozenset[tuple[str, ...]]
-    generations: frozenset[int]
-    transport: Transport | None
-    exposure: NicExposure | None
-    used: Sequence[Collection[str]]
-    """Domains of each level, host left out, that the kept nodes lie in."""
-    alone: Sequence[int]
-    """Of each level, how many kept nodes are a domain of their own."""
-
-    @classmethod
-    def of(
-        cls,
-        cluster: Cluster,
-        request: Request,
-        workers: Sequence[BookingShare],
-        lost: Sequence[int],
-        tables: Tables,
-    ) -> "_Kept":
-        kept = [share for share in workers if not share.lost]
-        nodes = cluster.nodes
-        placed: dict[object, _Placed] = {}
-        kinds, generations = set[tuple[str, ...]](), set[int]()
-        for share in kept:
-            view = nodes[share.node]
-            key = (id(view.machine), share.gpus, share.nics)
-            if key in placed:
-                continue
-            kind, sets, access = _as_free(cluster, view, share, request, tables)
-            placed[key] = (share.node, sets, sets.facts.mask_of_indexes(share.gpus), access)
-            kinds.add(kind)
-            generations.add(nvlink_generation(sets.facts.machine))
-        levels = range(len(cluster.levels) - 1)
-        domains = [[nodes[share.node].domains[level] for share in kept] for level in levels]
-        first = kept[0]
-        return cls(
-            cluster,
-            request,
-            tables,
-            Interconnect.of(cluster),
-            tables.ground(cluster, request),
-            tuple(workers),
-            lost,
-            tuple(placed.values()),
-            frozenset(kinds),
-            frozenset(generations),
-            _transport(nodes[first.node], first.nics),
-            nic_exposure(first.rdma_resource) if first.nics else None,
-            [frozenset(filter(None, each)) for each in domains],
-            [each.count(None) for each in domains],
-        )
 
     def peers(self) -> Iterable[Peers]:
         """The nodes that may join the kept ones: those of their kind before others."""
-        peers = Peers(transport=self.transport, exposure=self.exposure)
-        if len(self.kinds) == 1:
-            yield peers._replace(kind=next(iter(self.kinds)))
-        if self.request.mixes_kinds:
-            is_open = self._size % self.request.group == 0 or self.request.nvlink is NvlinkPolicy.IGNORED
-            yield peers if is_open else peers._replace(nvlink_generation=min(self.generations))
+        gang = self.gang
+        peers = Peers(transport=gang.transport, exposure=gang.exposure)
+        if len(gang.kinds) == 1:
+            yield peers._replace(kind=next(iter(gang.kinds)))
+        if gang.request.mixes_kinds:
+            is_open = self._size % gang.request.group == 0 or gang.request.nvlink is NvlinkPolicy.IGNORED
+            yield peers if is_open else peers._replace(nvlink_generation=min(gang.generations))
 
     @property
     def _size(self) -> int:
-        return len(self.workers[self.lost[0]].gpus)
+        return len(self.gang.workers[self.lost[0]].gpus)
 
     @property
     def _shape(self) -> ShareSize:
         """On isolated rails all nodes give the same local indexes."""
-        rail = tuple(sorted(next(share.gpus for share in self.workers if not share.lost)))
-        return ShareSize(self._size, equal=True, rail=rail if self.joints.rail_isolated else ())
+        rail = tuple(sorted(next(share.gpus for share in self.gang.workers if not share.lost)))
+        return ShareSize(self._size, equal=True, rail=rail if self.gang.joints.rail_isolated else ())
 
     def found(self, peers: Peers) -> Sequence[tuple[str, OfferNumber, OfferShare]]:
         """As many nodes as can be had among these peers, by name."""
-        offers, request, shape = self.ground.offers, self.request, self._shape
+        gang = self.gang
+        offers, request, shape = self.ground.offers, gang.request, self._shape
         mask = mask_of_offers(number for number in self.ground.counts if peers.has(offers[number].terms))
         most = max((offers[number].gpus for number in numbers_of(mask)), default=0)
         if most < self._size:
             return ()
-        scale, floor = Scale(len(self.joints.levels)), Value(0.0, request.min_bus_bandwidth_gb_s or 0.0)
+        scale, floor = Scale(len(gang.joints.levels)), Value(0.0, request.min_bus_bandwidth_gb_s or 0.0)
         values = ShareValues(
-            self.tables, request, offers, most, self.transport, scale=scale, kept=self._whole_ranks, joined=Joint.NONE
+            gang.tables,
+            request,
+            offers,
+            most,
+            gang.transport,
+            scale=scale,
+            kept=self._whole_ranks,
+            joined=Joint.NONE,
         )
 
         def cheapest(able: OfferMask) -> _Sum:
@@ -340,20 +282,21 @@ class _Kept:
     @property
     def _whole_ranks(self) -> int:
         """How many ranks that follow each other stay on one node."""
-        request = self.request
+        request = self.gang.request
         blocks = (request.group,) if request.nvlink is NvlinkPolicy.IGNORED else (request.expert_block, request.group)
         return next((block for block in blocks if self._size % block == 0), 1)
 
     def _cheapest(self, scale: Scale, costs: Mapping[OfferNumber, int], *, counts_free: bool = True) -> _Sum:
         """The most nodes that can be had, up to the lost ones, and of these the cheapest: first where the kept ones lie
         at the innermost level, then further out."""
-        gone = {share.node for share in self.workers}
-        search = _Search(self.cluster, scale, self.used, gone, costs, counts_free=counts_free)
-        level = self.request.level
-        outermost = -1 if level is None else self.joints.levels.index(level)
-        outermost = min(outermost, len(self.used) - 1)
+        gang = self.gang
+        gone = {share.node for share in gang.workers}
+        search = _Search(gang.cluster, scale, gang.used, gone, costs, counts_free=counts_free)
+        level = gang.request.level
+        outermost = -1 if level is None else gang.joints.levels.index(level)
+        outermost = min(outermost, len(gang.used) - 1)
         best = _NOTHING
-        for inside in range(len(self.used) - 1, outermost - 1, -1):
+        for inside in range(len(gang.used) - 1, outermost - 1, -1):
             best = search.sums(self.ground.root, len(self.lost), inside)[-1]
             if len(best.picks) == len(self.lost):
                 break
@@ -362,84 +305,56 @@ class _Kept:
     def _counts(self, scale: Scale, found: _Sum) -> tuple[int, ...]:
         """Number of domains of each level that the whole gang uses then, host last."""
         new = scale.domains(found.cost)
-        outer = (len(used) + alone + more for used, alone, more in zip(self.used, self.alone, new, strict=False))
-        return (*outer, len(self.workers))
+        outer = (
+            len(used) + alone + more for used, alone, more in zip(self.gang.used, self.gang.alone, new, strict=False)
+        )
+        return (*outer, len(self.gang.workers))
 
     def _limit_gb_s(self, scale: Scale, found: _Sum) -> float | None:
         """What limits the gang whatever the new nodes are worth; None where that is unknown."""
         counts = self._counts(scale, found)
-        return self._predicted(self.placed, counts).gb_s
-
-    def _predicted(self, placed: Sequence[_Placed], counts: Sequence[int]) -> Prediction:
-        network = (self.joints.levels, self.joints.level_bandwidth_gb_s, counts)
-        if len(placed) == 1:  # all are alike, and there are several
-            placed = [*placed, *placed]
-        return predict(placed, self.transport, level_cap(*network), level_floor(*network), undescribed(*network))
+        return self.gang.predicted(self.gang.placed, counts).gb_s
 
     def replaced(self, found: Sequence[tuple[str, OfferNumber, OfferShare]]) -> Replacement:
         """The lost shares on these nodes; nothing where the gang could be slower then than the job demands."""
+        gang = self.gang
         if not found:
             return NONE
-        asked = next((name for name, _ in self.request.needs if nic_exposure(name)), None)
+        asked = next((name for name, _ in gang.request.needs if nic_exposure(name)), None)
         named: NicNames = {}
-        offers, nodes = self.ground.offers, self.cluster.nodes
+        offers, nodes = self.ground.offers, gang.cluster.nodes
         parts = {
             name: Part(name, offers[number], taken.choice.mask, taken.seat.binding, taken.choice.is_cut)
             for name, number, taken in found
         }
         new = {
             position: share_of(
-                nodes[name], parts[name], self.transport, self.workers[position].first_rank, asked, named
+                nodes[name], parts[name], gang.transport, gang.workers[position].first_rank, asked, named
             )
             for position, name in self._seated(sorted(parts)).items()
         }
-        placed = [*self.placed, *((part.node, part.offer.terms.sets, part.mask, part.offer.terms.nics)
+        placed = [*gang.placed, *((part.node, part.offer.terms.sets, part.mask, part.offer.terms.nics)
                                   for part in parts.values())]  # fmt: skip
-        every = self._every(new)
-        prediction = self._predicted(placed, self._domains_of(every))
-        minimum = self.request.min_bus_bandwidth_gb_s
+        every = gang.every(new)
+        prediction = gang.predicted(placed, gang.domains_of(every))
+        minimum = gang.request.min_bus_bandwidth_gb_s
         sure = prediction.gb_s if prediction.gb_s is not None else prediction.at_least_gb_s
         if minimum and (sure is None or sure < minimum):
             return NONE
-        if any(share.lost and position not in new for position, share in enumerate(self.workers)):
+        if any(share.lost and position not in new for position, share in enumerate(gang.workers)):
             return Replacement(new, None)
         is_cut = any(part.is_cut for part in parts.values())
-        return Replacement(new, self._placement(every, prediction, is_cut=is_cut))
-
-    def as_it_is(self) -> Placement:
-        """The placement of a gang that has lost nothing."""
-        every = self._every({})
-        return self._placement(every, self._predicted(self.placed, self._domains_of(every)), is_cut=False)
-
-    def _placement(self, every: Sequence[Share], prediction: Prediction, *, is_cut: bool) -> Placement:
-        best = ideal_gb_s(self.cluster, replace(self.request, avoided=frozenset()), self.tables)
-        known = [gb_s for gb_s in (best, prediction.gb_s) if gb_s is not None]
-        counts = self._domains_of(every)
-        return Placement(
-            shares=tuple(every),
-            levels=tuple(zip(self.cluster.levels[:-1], counts[:-1], strict=True)),
-            transport=TransportChoice.RDMA if self.transport else TransportChoice.SOCKETS,
-            predicted_bus_bandwidth_gb_s=prediction.gb_s,
-            ideal_bus_bandwidth_gb_s=None if best is None else max(known),
-            limited_by=prediction.limited_by,
-            ended_at_budget=is_cut,
-        )
-
-    def _every(self, new: Mapping[int, Share]) -> Sequence[Share]:
-        nodes = self.cluster.nodes
-        return [new.get(position) or _share(share, nodes) for position, share in enumerate(self.workers)]
-
-    def _domains_of(self, every: Sequence[Share]) -> tuple[int, ...]:
-        return _domains(self.cluster.nodes, [share.node for share in every], len(self.joints.levels))
+        return Replacement(new, gang.placement(every, prediction, is_cut=is_cut))
 
     def _seated(self, names: Sequence[str]) -> dict[int, str]:
         """Which node takes which lost position, the first position first: the one that is nearest to the lost node,
         then to the nodes of the ranks before and after it."""
-        nodes, left = self.cluster.nodes, list(names)
+        gang = self.gang
+        nodes, left = gang.cluster.nodes, list(names)
         found: dict[int, str] = {}
         for position in self.lost[: len(names)]:
             beside = (position, position - 1, position + 1)
-            there = [nodes.get(self.workers[at].node) for at in beside if 0 <= at < len(self.workers)]
+            there = [nodes.get(gang.workers[at].node) for at in beside if 0 <= at < len(gang.workers)]
             nearness = _nearness(nodes, there)
             best = max(left, key=lambda name: (nearness(name), -left.index(name)))
             left.remove(best)
@@ -457,49 +372,3 @@ def _nearness(nodes: Mapping[str, NodeView], there: Sequence[NodeView | None]) -
         )
 
     return near
-
-
-def _as_free(
-    cluster: Cluster, view: NodeView, share: BookingShare, request: Request, tables: Tables
-) -> tuple[tuple[str, ...], GpuSets, NicAccess]:
-    """The kind of a kept node, its sets, and the NICs that its share can have, as if it did not hold them yet."""
-    group = group_of(view.freed(share.gpus))
-    if group.kind is None:
-        raise AssertionError(f"{share.node} has GPUs and no machine")
-    sets, matches = tables.sets_in(cluster, group.kind), matching(group.kind, request)
-    found = terms(group, group.kind, sets, request, matches, asks_for_nics=asks_for_nics(request.needs))
-    is_dealt = bool(share.nics) and nic_exposure(share.rdma_resource) is NicExposure.DRANET
-    return found.kind, sets, found.nics if is_dealt else EVERY_NIC
-
-
-def _transport(view: NodeView, nics: Sequence[str]) -> Transport | None:
-    if view.machine is None or not nics:
-        return None
-    return next((nic.transport for nic in view.machine.nics if f"{nic.name}:{nic.port}" in nics), None)
-
-
-def _share(kept: BookingShare, nodes: Mapping[str, NodeView]) -> Share:
-    """A kept share, or one that is still lost, as placement has it."""
-    view = nodes.get(kept.node)
-    machine = view.machine if view is not None else None
-    by_index = {gpu.index: gpu.uuid or "" for gpu in machine.gpus} if machine else {}
-    return Share(
-        node=kept.node,
-        gpus=kept.gpus,
-        uuids=tuple(by_index.get(index, "") for index in kept.gpus),
-        first_rank=kept.first_rank,
-        binding=kept.binding,
-        nics=kept.nics,
-        topology_generation=kept.topology_generation,
-        rdma_resource=kept.rdma_resource,
-    )
-
-
-def _domains(nodes: Mapping[str, NodeView], names: Sequence[str], levels: int) -> tuple[int, ...]:
-    """How many domains of each level these nodes lie in, host last; unlabelled nodes each in one of their own."""
-    views = [(name, nodes.get(name)) for name in names]
-    outer = (
-        len({(view.domains[level] if view else None) or f"?/{name}" for name, view in views})
-        for level in range(levels - 1)
-    )
-    return (*outer, len(names))

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from closeknit.cluster.booking.booking import BookingShare
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.verdict import Wait
+from closeknit.placement.current_placement import current_placement
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import can_place, place
 from closeknit.placement.refusals.ideal import could_place
 from closeknit.placement.refusals.refusal import unknown
-from closeknit.placement.replacement_nodes import Replacement, as_it_is, replacement
+from closeknit.placement.replacement_nodes import Replacement, replacement
 from closeknit.placement.values.placement import NoFit, Placement
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.memo.question_budget import QuestionBudget, steps_of_selection, steps_of_words
@@ -154,9 +155,9 @@ class Questions:
         """What there is in place of the lost shares of a gang, outside of the budget."""
         return replacement(cluster, asked, shares, self._tables)
 
-    def as_it_is(self, asked: Request, shares: Sequence[BookingShare], cluster: Cluster) -> Placement:
+    def current_placement(self, asked: Request, shares: Sequence[BookingShare], cluster: Cluster) -> Placement:
         """The placement of a gang on the nodes that it has, outside of the budget."""
-        return as_it_is(cluster, asked, shares, self._tables)
+        return current_placement(cluster, asked, shares, self._tables)
 
     def _steps_of_selection(self, cluster: Cluster, asked: Request) -> int:
         """Cost of a search for the selected nodes, where they are not at hand."""

@@ -38,4 +38,4 @@ def _before(case: Case, refused: RefusedGrowth, room: Room, walk: Walk) -> Place
         return None
     gpus = sum(len(share.gpus) for share in refused.shares)
     asked = replace(request(NOBODY, case.job.spec, case.volumes.required), gpus=gpus)
-    return walk.questions.as_it_is(asked, refused.shares, room.cluster)
+    return walk.questions.current_placement(asked, refused.shares, room.cluster)
