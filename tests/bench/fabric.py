@@ -43,7 +43,7 @@ from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import can_place, place
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
-from closeknit.scheduling.policy.contenders import CROWD
+from closeknit.scheduling.policy.backlog import CROWD
 from closeknit.scheduling.policy.patience import patient
 from harness.progress import Progress
 from scenarios.clusters import wanted

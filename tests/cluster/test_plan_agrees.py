@@ -17,7 +17,7 @@ from closeknit.cli.main import app
 from closeknit.kube.api import Resource
 from closeknit.kube.errors import Forbidden, Invalid
 from closeknit.kube.http.http_api import HttpApi
-from closeknit.scheduling.policy.contenders import CROWD
+from closeknit.scheduling.policy.backlog import CROWD
 from harness.install import free_port, install, start_agents, start_operator
 from harness.local_cluster import LocalCluster, is_running
 from harness.machines import OTHER_TEAM, device_class, node_object, notebook, resource_slices

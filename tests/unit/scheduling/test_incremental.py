@@ -20,8 +20,8 @@ from closeknit.lifecycle.writes.plan import Plan
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.decision import Decision, decide
 from closeknit.scheduling.memo.memory import Memory
-from closeknit.scheduling.policy import contenders
-from closeknit.scheduling.policy.contenders import CROWD
+from closeknit.scheduling.policy import backlog
+from closeknit.scheduling.policy.backlog import CROWD
 from closeknit.scheduling.policy.probation import Probation
 from closeknit.scheduling.reservation import reserve
 from scenarios.fleets import GROUP, Fleet, Followed, job_of, spec_by, varied
@@ -508,7 +508,7 @@ def test_who_gives_way_is_asked_again_as_soon_as_few_wait(*, is_deleted: bool) -
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 4, 5, 7, 8])
 def test_with_a_memory_the_same_is_decided_as_without(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contenders, "CROWD", 1)  # more hardly ever wait in such a life
+    monkeypatch.setattr(backlog, "CROWD", 1)  # more hardly ever wait in such a life
     life = Life(seed)
     for _ in range(STEPS):
         life.step()

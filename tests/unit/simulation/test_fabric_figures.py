@@ -12,7 +12,7 @@ from bench.fabric import (
     Row,
     measured,
 )
-from closeknit.scheduling.policy.contenders import CROWD
+from closeknit.scheduling.policy.backlog import CROWD
 
 
 def _seed(one_tor: dict[str, list[int]], waits: dict[str, list[float]]) -> dict[str, Row]:

@@ -14,7 +14,6 @@ from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.attempt.ended_pods import Remains, remains, removals
 from closeknit.lifecycle.attempt.own_pods import children
 from closeknit.lifecycle.attempt.subject import Subject, deletions, empty, seconds_until
-from closeknit.lifecycle.awaited_room import await_room
 from closeknit.lifecycle.book_gang import book
 from closeknit.lifecycle.ended_by_verdict import evict, evict_by_kueue, grow, move, shrink
 from closeknit.lifecycle.failures.staying_pods import cannot_stay, farewells
@@ -47,6 +46,7 @@ from closeknit.lifecycle.verdict import (
     Wait,
     WaitCause,
 )
+from closeknit.lifecycle.wait_for_victims import wait_for_victims
 from closeknit.lifecycle.writes.answers import NOTHING, TOLD_AGAIN, Answers
 from closeknit.lifecycle.writes.denial_words import undeleted_words
 from closeknit.lifecycle.writes.plan import Action, Delete, Plan, Telling
@@ -81,7 +81,7 @@ def follow(
         case Hold(shares, message):
             plan = _hold(subject, shares, message)
         case Await(awaits, message, placement):
-            plan = await_room(subject, awaits, message, placement)
+            plan = wait_for_victims(subject, awaits, message, placement)
         case Evict(held, by, is_recalled):
             plan = evict(Attempt(subject, held), by, is_recalled=is_recalled)
         case EvictByKueue(held, message):

@@ -9,8 +9,8 @@ from closeknit.lifecycle.own_mistake import OwnMistake, guarded
 from closeknit.lifecycle.verdict import Book, Refusal, Wait, WaitCause
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.defragment.move_on_restart import moved
-from closeknit.scheduling.defragment.move_running import or_by_moves
-from closeknit.scheduling.elastic.growth_contenders import Growth
+from closeknit.scheduling.defragment.planned_moves import or_by_moves
+from closeknit.scheduling.elastic.growth_limit import GrowthLimit
 from closeknit.scheduling.kueue.queued import queued
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.question_budget import QuestionBudget
@@ -19,7 +19,7 @@ from closeknit.scheduling.memo.refusal_words import AGAIN, renewed
 from closeknit.scheduling.memo.template_memory import template_memory
 from closeknit.scheduling.memo.unchanged_verdicts import Standing, in_order, noted
 from closeknit.scheduling.policy.admit import left_for_the_next
-from closeknit.scheduling.policy.contenders import Crowd
+from closeknit.scheduling.policy.backlog import Crowd
 from closeknit.scheduling.policy.gates import gated, put_aside, readable
 from closeknit.scheduling.policy.hold import held
 from closeknit.scheduling.policy.lemons_last import LemonsLast
@@ -36,7 +36,7 @@ from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.resizing.fewer_gpus import or_with_fewer
 from closeknit.scheduling.resizing.grow_job import grown
 from closeknit.scheduling.resizing.take_back_growth import taken_back
-from closeknit.scheduling.victims.movers import Movers
+from closeknit.scheduling.victims.move_limit import MoveLimit
 from closeknit.scheduling.victims.preemption_state import Preemptions
 
 POLICIES: tuple[Policy, ...] = (
@@ -79,7 +79,7 @@ def schedule(
     lemons = LemonsLast(cluster, now)
     reserving = QueueReservation(last, tables, now, probation.may_be_refused, lambda: lemons.worst_first)
     templates = template_memory(cluster, last)
-    movers = Movers(cluster, memory.answers, memory.busy, now, known=last.movable)
+    moves = MoveLimit(cluster, memory.answers, memory.busy, now, known=last.movable)
     walk = Walk(
         cluster=cluster,
         memory=memory,
@@ -91,8 +91,8 @@ def schedule(
         lemons=lemons,
         preemptions=preemptions,
         reserving=reserving,
-        growth=Growth(cluster, questions.could_place),
-        movers=movers,
+        growth=GrowthLimit(cluster, questions.could_place),
+        moves=moves,
         beyond=templates.beyond,
     )
     scene = last.scene if is_quiet else cluster
@@ -144,7 +144,7 @@ def schedule(
         holders=preemptions.holders,
         lent_in_vain=preemptions.in_vain_on(scene, refused),
         preempted_to=preemptions.came_to,
-        movable=movers.movable,
+        movable=moves.movable,
         wake_at=min(moments, default=None),
     )
     return made.of(entries, last)

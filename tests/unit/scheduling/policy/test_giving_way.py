@@ -10,7 +10,7 @@ import pytest
 from closeknit.api.names import JobKey
 from closeknit.api.trainingjob_status import State
 from closeknit.lifecycle.verdict import Book, Wait
-from closeknit.scheduling.policy.contenders import CROWD, Backlog, Contender
+from closeknit.scheduling.policy.backlog import CROWD, Backlog, Contender
 from scenarios.manifests import (
     cluster_topology,
     node,

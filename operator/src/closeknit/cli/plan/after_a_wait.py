@@ -19,7 +19,7 @@ from closeknit.lifecycle.verdict import Await, Book, Verdict
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.sentences import count
-from closeknit.scheduling.defragment.move_running import WAITS_FOR_ITSELF
+from closeknit.scheduling.defragment.planned_moves import WAITS_FOR_ITSELF
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.schedule import schedule
 

@@ -41,7 +41,7 @@ from closeknit.placement.values.request import Request, request
 from closeknit.placement.values.sentences import count
 from closeknit.scheduling.decision import decide
 from closeknit.scheduling.memo.memory import Memory
-from closeknit.scheduling.policy.contenders import backlog, contender
+from closeknit.scheduling.policy.backlog import backlog, contender
 from closeknit.scheduling.policy.patience import patient
 from closeknit.scheduling.queue.entries import Schedule
 

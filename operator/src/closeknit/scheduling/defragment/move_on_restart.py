@@ -17,11 +17,11 @@ from closeknit.lifecycle.status.pauses import restart_at
 from closeknit.lifecycle.verdict import Book
 from closeknit.placement.free_domains import free_domains, gain
 from closeknit.placement.values.request import NOBODY, request
-from closeknit.scheduling.elastic.growth_contenders import holding_both
 from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.preemption.elsewhere import is_as_good
-from closeknit.scheduling.preemption.made_room import placed
+from closeknit.scheduling.preemption.trial_placement import placed
+from closeknit.scheduling.queue.both_bookings import holding_both
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.victims.victim import gone

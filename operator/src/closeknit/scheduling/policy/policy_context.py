@@ -6,17 +6,17 @@ from datetime import datetime
 
 from closeknit.api.names import JobKey
 from closeknit.cluster.cluster import Cluster
-from closeknit.scheduling.elastic.growth_contenders import Growth
+from closeknit.scheduling.elastic.growth_limit import GrowthLimit
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.questions import Questions
-from closeknit.scheduling.policy.contenders import Crowd
+from closeknit.scheduling.policy.backlog import Crowd
 from closeknit.scheduling.policy.lemons_last import LemonsLast
 from closeknit.scheduling.policy.patience import Patience
 from closeknit.scheduling.policy.probation import Probation
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.queue_reservation import QueueReservation
 from closeknit.scheduling.queue.room import Room
-from closeknit.scheduling.victims.movers import Movers
+from closeknit.scheduling.victims.move_limit import MoveLimit
 from closeknit.scheduling.victims.preemption_state import Preemptions
 
 
@@ -35,8 +35,8 @@ class Walk:
     lemons: LemonsLast
     preemptions: Preemptions
     reserving: QueueReservation
-    growth: Growth
-    movers: Movers
+    growth: GrowthLimit
+    moves: MoveLimit
     beyond: Mapping[JobKey, str]
     """Jobs whose templates are not kept, with the message."""
 

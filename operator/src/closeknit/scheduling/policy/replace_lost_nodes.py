@@ -40,7 +40,6 @@ from closeknit.placement.replacement_nodes import NONE, Replacement, not_replace
 from closeknit.placement.values.placement import Placement, Share
 from closeknit.placement.values.request import NOBODY, Request, request
 from closeknit.placement.values.sentences import count
-from closeknit.scheduling.elastic.growth_contenders import holding_both
 from closeknit.scheduling.elastic.sizes import fewer, largest
 from closeknit.scheduling.policy.patience import asked_again_at
 from closeknit.scheduling.policy.policy_context import Walk
@@ -52,6 +51,7 @@ from closeknit.scheduling.policy.spares import (
     with_spares,
     with_spares_of,
 )
+from closeknit.scheduling.queue.both_bookings import holding_both
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.victims.borrowers import borrowers, to_recall

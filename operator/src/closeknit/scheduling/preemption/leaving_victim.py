@@ -15,14 +15,14 @@ from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.verdict import Evict, Relocate, Shrink
 from closeknit.lifecycle.writes.answers import NOTHING
 from closeknit.placement.values.request import NOBODY, request
-from closeknit.scheduling.elastic.growth_contenders import holding_both
 from closeknit.scheduling.elastic.sizes import fewer
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.preemption.elsewhere import elsewhere
 from closeknit.scheduling.preemption.surplus import smaller
+from closeknit.scheduling.queue.both_bookings import holding_both
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
-from closeknit.scheduling.victims.movers import may_move
+from closeknit.scheduling.victims.move_limit import may_move
 from closeknit.scheduling.victims.victim import gone, unbooked
 
 # One that is to move does so in the next decision. Whose place is gone by then stays, and nobody waits for it.
@@ -67,7 +67,7 @@ def _moved(case: Case, held: Booking, by: JobKey, room: Room, without: Cluster, 
     if found is None or walk.questions.can_place(asked, settled.without(away.devices)):
         return None
     both = room.cluster.with_job(holding_both(case.job, found, held))
-    walk.movers.moving.add(case.key)
+    walk.moves.moving.add(case.key)
     return Outcome(Relocate(held, found, by, waiting.gpus), is_settled=False, room=room.less(both))
 
 

@@ -13,7 +13,7 @@ from closeknit.lifecycle.verdict import Book, Wait
 from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.policy.spares import all_unspared, with_spares
-from closeknit.scheduling.preemption.made_room import alone, passing, placed
+from closeknit.scheduling.preemption.trial_placement import alone, passing, placed
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.reserve import waits_for_room_or_turn

@@ -22,13 +22,14 @@ from closeknit.scheduling.policy.admit import admit, cannot_be_made
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.policy.probation import put_off
 from closeknit.scheduling.preemption.lending import on_lent_spares
-from closeknit.scheduling.preemption.made_room import alone, made_room, placed
+from closeknit.scheduling.preemption.select_victims import select_victims
 from closeknit.scheduling.preemption.surplus import sparing
+from closeknit.scheduling.preemption.trial_placement import alone, placed
 from closeknit.scheduling.preemption.words import room_words
 from closeknit.scheduling.queue.entries import UNSEARCHED, Case, Outcome
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.victims.victim import Victim, gone, victims
-from closeknit.scheduling.victims.victim_search import MadeRoom
+from closeknit.scheduling.victims.victim_search import ChosenVictims
 
 # A checkpoint of the largest gangs is written in minutes. A grace period may be any number of seconds, and the declared
 # end of a job that names a year would else keep it from making room until then.
@@ -55,7 +56,7 @@ def preempt(case: Case, room: Room, walk: Walk) -> Outcome:
         outcome.is_settled = False
         return outcome
     priority = cluster.priority(case.job)
-    made = made_room(case, asked, away, soon, victims(cluster, priority, walk.now), walk)
+    made = select_victims(case, asked, away, soon, victims(cluster, priority, walk.now), walk)
     if made is None:
         if not (_has_left(case, cluster) or away.devices):  # others may take what it avoids
             known.in_vain(asked, priority, cluster)
@@ -63,7 +64,7 @@ def preempt(case: Case, room: Room, walk: Walk) -> Outcome:
         return outcome
     if _delays_the_first(case, made, soon, walk):  # others may do that stand on other GPUs
         apart = replace(away, devices=walk.reserving.with_kept(away.devices))
-        made = made_room(case, asked, apart, soon, victims(cluster, priority, walk.now), walk)
+        made = select_victims(case, asked, apart, soon, victims(cluster, priority, walk.now), walk)
     if made is None or _starts_sooner(case, made.victims, walk) or _delays_the_first(case, made, soon, walk):
         outcome.is_settled = False
         return outcome
@@ -80,7 +81,7 @@ def preempt(case: Case, room: Room, walk: Walk) -> Outcome:
     )
 
 
-def _sparing(case: Case, asked: Request, made: MadeRoom, soon: Cluster, walk: Walk) -> MadeRoom:
+def _sparing(case: Case, asked: Request, made: ChosenVictims, soon: Cluster, walk: Walk) -> ChosenVictims:
     """The same room, placed so that elastic jobs can go on with what is left of theirs, where that delays nobody."""
     changes = (each for victim in made.victims for each in gone(soon, victim.job))
     spared = sparing(case, asked, made, soon.after(tuple(changes)), walk)
@@ -137,7 +138,7 @@ def _starts_sooner(case: Case, leaving: Sequence[Victim], walk: Walk) -> bool:
     return kept.at <= walk.now + min(grace, MOST_GRACE)
 
 
-def _delays_the_first(case: Case, made: MadeRoom, soon: Cluster, walk: Walk) -> bool:
+def _delays_the_first(case: Case, made: ChosenVictims, soon: Cluster, walk: Walk) -> bool:
     """Whether it would take room that is kept for a job before it."""
     if walk.reserving.makes_room_for(case.job, made.placement):
         return False

@@ -11,9 +11,9 @@ from closeknit.placement.values.request import NOBODY, Request, request
 from closeknit.scheduling.elastic.sizes import fewer, largest
 from closeknit.scheduling.policy.admit import chosen
 from closeknit.scheduling.policy.policy_context import Walk
-from closeknit.scheduling.preemption.made_room import placed
+from closeknit.scheduling.preemption.trial_placement import placed
 from closeknit.scheduling.queue.entries import Case
-from closeknit.scheduling.victims.victim_search import MadeRoom
+from closeknit.scheduling.victims.victim_search import ChosenVictims
 
 # Of a preemption: for each of them the gang may be placed once more.
 MOST_SPARED = 4
@@ -29,7 +29,7 @@ def smaller(job: TrainingJob, sizes: range, cluster: Cluster, walk: Walk) -> Pla
     return largest(sizes, asked, lambda size: _placed(job, replace(asked, gpus=size), there, walk), there)
 
 
-def sparing(case: Case, asked: Request, made: MadeRoom, without: Cluster, walk: Walk) -> MadeRoom:
+def sparing(case: Case, asked: Request, made: ChosenVictims, without: Cluster, walk: Walk) -> ChosenVictims:
     """The room that others make, placed so that elastic ones among them can go on with fewer GPUs, where that is
     possible. `without` is the cluster without all of them."""
     found, stay = made.placement, list[TrainingJob]()

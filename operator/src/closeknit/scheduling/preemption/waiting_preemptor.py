@@ -19,7 +19,8 @@ from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.policy.spares import only_on, with_labelled, with_spares
 from closeknit.scheduling.preemption.leaving_victim import goes
-from closeknit.scheduling.preemption.made_room import alone, made_room, passing, placed
+from closeknit.scheduling.preemption.select_victims import select_victims
+from closeknit.scheduling.preemption.trial_placement import alone, passing, placed
 from closeknit.scheduling.preemption.words import given, holds, remaining, room_words, words_now
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
@@ -39,7 +40,7 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
     held = room.cluster.booking_of(case.key)
     if held is None or not held.awaits:
         return None
-    is_given = any(each.job in walk.movers.moving for each in held.awaits)  # or it would move for nothing
+    is_given = any(each.job in walk.moves.moving for each in held.awaits)  # or it would move for nothing
     # Nothing is done about it yet; others ahead of it, that are not asked, may need what is free.
     if is_given or case.key in walk.memory.busy or walk.questions.budget.is_passed_over(case.place):
         return Outcome(Await(held.awaits, words_now(held.awaits, room.cluster, case.key.namespace)), is_settled=False)
@@ -79,7 +80,7 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if found is None and room.cluster.may_preempt(job):  # its place is no more, and what the others leave is not enough
         others = victims(free, room.cluster.priority(job), now)
         asked_already = {each.job for each in stay}  # one of them may go on with fewer GPUs
-        made = made_room(case, asked, away, soon, [each for each in others if each.key not in asked_already], walk)
+        made = select_victims(case, asked, away, soon, [each for each in others if each.key not in asked_already], walk)
         if made is not None:
             found, stay = made.placement, (*stay, *(victim.awaited for victim in made.victims))
     if found is None or not stay or len(stay) > MAX_AWAITED:

@@ -24,7 +24,7 @@ from closeknit.lifecycle.status.conditions import moment
 from closeknit.lifecycle.verdict import Refusal, Reservation, Verdict, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import Answers
 from closeknit.placement.values.request import Request
-from closeknit.scheduling.queue.movable import MovableJobs
+from closeknit.scheduling.queue.movable_jobs import MovableJobs
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.earliest import EarliestFit
 from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, JobTerms, KnownEnds, run_time

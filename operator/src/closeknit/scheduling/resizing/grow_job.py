@@ -23,11 +23,11 @@ from closeknit.lifecycle.transitions.next_status import GROWS_AFTER
 from closeknit.lifecycle.verdict import Grow, Keep
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, request
-from closeknit.scheduling.elastic.growth_contenders import holding_both
 from closeknit.scheduling.elastic.sizes import largest, more
 from closeknit.scheduling.policy.hold import held
 from closeknit.scheduling.policy.policy_context import Walk
-from closeknit.scheduling.preemption.made_room import placed
+from closeknit.scheduling.preemption.trial_placement import placed
+from closeknit.scheduling.queue.both_bookings import holding_both
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.expected_ends import end_terms

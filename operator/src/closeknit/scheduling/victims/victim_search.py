@@ -28,7 +28,7 @@ MOST_SPARED = 64  # of many victims these are tried to be spared one by one, the
 
 
 @dataclass(frozen=True, slots=True)
-class MadeRoom:
+class ChosenVictims:
     """Who goes, and what the gang gets."""
 
     victims: tuple[Victim, ...]
@@ -55,7 +55,7 @@ class Ground:
         return known
 
 
-def make_room(ground: Ground, asked: Request, victims: Sequence[Victim]) -> MadeRoom | None:
+def search_victims(ground: Ground, asked: Request, victims: Sequence[Victim]) -> ChosenVictims | None:
     """The victims of a gang that does not fit, and its placement without them; None where it would not fit either.
 
     `victims` are those that may go, the cheapest first.
@@ -63,7 +63,7 @@ def make_room(ground: Ground, asked: Request, victims: Sequence[Victim]) -> Made
     is_few = len(victims) <= EXACT
     found = _exactly(ground, asked, victims, MOST_TRIED) if is_few else _by_domains(ground, asked, victims)
     placement = None if found is None else ground.place(ground.without(found))
-    return None if found is None or placement is None else MadeRoom(tuple(sorted(found, key=_key)), placement)
+    return None if found is None or placement is None else ChosenVictims(tuple(sorted(found, key=_key)), placement)
 
 
 def _key(victim: Victim) -> tuple[str, str]:

@@ -1,16 +1,13 @@
-"""Who goes before an elastic job that would grow, on one walk over the queue; and what it holds while it moves."""
+"""How many elastic jobs may grow on one walk over the queue, and which waiting jobs go first."""
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
 from closeknit.api.objects import TrainingJob
-from closeknit.cluster.booking.booking import Booking, until_stored
 from closeknit.cluster.booking.job import is_whole
 from closeknit.cluster.cluster import Cluster
-from closeknit.lifecycle.book_gang import assumed
 from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.stored_job import is_finished
-from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
 
 # Requests of waiting jobs of which is found out whether they could ever fit; more of them are taken to. The answers are
@@ -22,7 +19,7 @@ MOST_CHECKED = 64
 MOST_GROWING = 16
 
 
-class Growth:
+class GrowthLimit:
     """Who may grow on this walk."""
 
     def __init__(self, cluster: Cluster, could_place: Callable[[Request, Cluster], bool]) -> None:
@@ -72,12 +69,3 @@ class Growth:
                 continue
             if job.status.pending is None or traits(job.status.pending.reason).is_for_room:
                 yield job
-
-
-def holding_both(job: TrainingJob, found: Placement, held: Booking) -> TrainingJob:
-    """The job for the decisions about others: it holds what it is to have, and until that is stored what it has."""
-    after = assumed(job, found)
-    placement = after.status.placement
-    assert placement is not None  # noqa: S101 - it is assumed to have one, for the type checker
-    update = {"placement": until_stored(placement, held)}
-    return after.model_copy(update={"status": after.status.model_copy(update=update)})

@@ -1,4 +1,4 @@
-"""The wait of a job for the Pods of those that make room for it."""
+"""The wait of a preemptor, which has its nodes booked, for the Pods of the jobs that make room for it."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,9 @@ from closeknit.lifecycle.writes.plan import Plan
 from closeknit.placement.values.placement import Placement
 
 
-def await_room(subject: Subject, awaited: Sequence[AwaitedAttempt], message: str, placement: Placement | None) -> Plan:
+def wait_for_victims(
+    subject: Subject, awaited: Sequence[AwaitedAttempt], message: str, placement: Placement | None
+) -> Plan:
     """The booking of what it is to have, once; then the words about what it waits for, at most once a minute."""
     if placement is not None:
         return reserve(subject, placement, awaited, message)

@@ -1,4 +1,4 @@
-"""Jobs that allow to be moved while they run, and how many of them still may be."""
+"""Running jobs that may be moved now, and how many of them within an hour."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.status.conditions import is_true, moment
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.writes.answers import NOTHING, Answers
-from closeknit.scheduling.queue.movable import MovableJobs, movable_jobs
+from closeknit.scheduling.queue.movable_jobs import MovableJobs, movable_jobs
 from closeknit.scheduling.victims.victim import Victim, lost_gpu_s
 
 HOUR = timedelta(hours=1)
@@ -24,7 +24,7 @@ MOST_MOVES_AN_HOUR = 4
 MOST_SEARCHES = 1
 
 
-class Movers:
+class MoveLimit:
     """Who may move on this walk."""
 
     def __init__(

@@ -28,14 +28,14 @@ from closeknit.placement.values.request import Request
 from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.policy_context import Policy, Walk
 from closeknit.scheduling.preemption.elsewhere import elsewhere
-from closeknit.scheduling.preemption.made_room import placed
 from closeknit.scheduling.preemption.preempt import MOST_GRACE, refused_until
+from closeknit.scheduling.preemption.trial_placement import placed
 from closeknit.scheduling.preemption.words import room_words
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.reserve import waits_for_room
 from closeknit.scheduling.victims.victim import RESTART_COSTS, Victim, gone
-from closeknit.scheduling.victims.victim_search import MadeRoom
+from closeknit.scheduling.victims.victim_search import ChosenVictims
 
 # Most of what comes free is free sooner, as for a growth.
 WAITS_FOR_ITSELF = timedelta(minutes=5)
@@ -58,7 +58,7 @@ def or_by_moves(policy: Policy) -> Policy:
 
 def _by_moves(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome:
     """The outcome by which others move; the same one where nobody does."""
-    if not walk.movers.are_any or outcome.shape is None or not isinstance(outcome.verdict, Wait):
+    if not walk.moves.are_any or outcome.shape is None or not isinstance(outcome.verdict, Wait):
         return outcome
     if not waits_for_room(outcome.verdict.refusal):
         return outcome
@@ -68,18 +68,18 @@ def _by_moves(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome:
     ready = max(since + WAITS_FOR_ITSELF, walk.now + AGAIN if walk.now >= since + WAITS_FOR_ITSELF else since)
     outcome.until = min(ready, outcome.until or ready)
     asked, priority = replace(outcome.shape.request, patient_level=None), room.cluster.priority(case.job)
-    there = [each for each in walk.movers.there if each.priority <= priority][:MOST_TRIED]
+    there = [each for each in walk.moves.there if each.priority <= priority][:MOST_TRIED]
     is_early = walk.now < since + WAITS_FOR_ITSELF
     if is_early or not there or not _has_room_in_all(asked, room.cluster) or not _may_be_tried(case, walk):
         return outcome
-    if not walk.movers.take_search() or not walk.questions.take_more(case.place):
+    if not walk.moves.take_search() or not walk.questions.take_more(case.place):
         outcome.until = walk.now + SOON
         return outcome
     made = _found(case, asked, there, room, walk, since)
     if made is None or cannot_be_made(case, made.placement, outcome.shape, outcome.until, room) is not None:
         return outcome
     awaited = tuple(victim.awaited._replace(moves=True) for victim in made.victims)
-    walk.movers.plan(len(awaited))
+    walk.moves.plan(len(awaited))
     walk.reserving.withdraw(case.key)
     walk.reserving.note(case.job, made.placement)
     held = room.cluster.with_job(assumed(case.job, made.placement, awaited))
@@ -101,7 +101,7 @@ def _waits_since(case: Case, now: datetime) -> datetime | None:
 def _may_be_tried(case: Case, walk: Walk) -> bool:
     """Whether jobs may move for this one now, which the API server has not refused, and for which nobody has just moved
     in vain."""
-    if walk.movers.left() <= 0 or case.key in walk.memory.busy:
+    if walk.moves.left() <= 0 or case.key in walk.memory.busy:
         return False
     if (until := refused_until(case)) is not None and walk.now < until:
         return False
@@ -121,13 +121,13 @@ def _has_room_in_all(asked: Request, cluster: Cluster) -> bool:
 
 def _found(
     case: Case, asked: Request, there: Sequence[Victim], room: Room, walk: Walk, since: datetime
-) -> MadeRoom | None:
+) -> ChosenVictims | None:
     """Who moves, the cheapest choice, and what the gang gets by that."""
     away = avoided_nodes(case.job, room.cluster, walk.now)
     soon = walk.preemptions.settled(room.cluster)
     if walk.questions.can_place(asked, soon.without(away.devices)):
         return None  # it fits by what goes anyway
-    for some in _choices(there, walk.movers.left()):
+    for some in _choices(there, walk.moves.left()):
         if _costs_gpu_s(some) > _won_gpu_s(case, asked, some, walk, since):
             continue
         leaving = [each for victim in some for each in gone(soon, victim.job)]
@@ -135,7 +135,7 @@ def _found(
         if found is None or not walk.reserving.makes_room_for(case.job, found):
             continue
         if _can_go_on(case, found, some, room.cluster, walk):
-            return MadeRoom(tuple(sorted(some, key=lambda victim: victim.key)), found)
+            return ChosenVictims(tuple(sorted(some, key=lambda victim: victim.key)), found)
     return None
 
 

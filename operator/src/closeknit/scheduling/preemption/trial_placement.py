@@ -1,18 +1,13 @@
-"""The room that others make for a job: its placement without them, and who they are."""
+"""Where a job would be placed in a cluster that is not the present one: without its own Pods, or without others."""
 
-from collections.abc import Sequence
-
-from closeknit.api.trainingjob_status import MAX_AWAITED
 from closeknit.cluster.cluster import Cluster
-from closeknit.lifecycle.attempt.avoided_nodes import AvoidedNodes, avoided_nodes
+from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.attempt.own_gpus import with_own_gpus_free
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.policy.admit import chosen
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.queue.entries import Case
-from closeknit.scheduling.victims.victim import Victim, gone
-from closeknit.scheduling.victims.victim_search import Ground, MadeRoom, make_room
 
 
 def alone(case: Case, cluster: Cluster, walk: Walk) -> Cluster:
@@ -33,20 +28,3 @@ def passing(case: Case, asked: Request, found: Placement | None, cluster: Cluste
     if found is None or walk.reserving.makes_room_for(case.job, found):
         return found
     return walk.reserving.passing(case.job, found, cluster, lambda other: placed(case, asked, other, walk))
-
-
-def made_room(
-    case: Case, asked: Request, away: AvoidedNodes, soon: Cluster, there: Sequence[Victim], walk: Walk
-) -> MadeRoom | None:
-    """Who has to go, of these. `soon` is the cluster once all are gone that go anyway."""
-
-    def without(some: Sequence[Victim]) -> Cluster:
-        changes = (each for victim in some for each in gone(soon, victim.job))
-        return soon.after(tuple(changes)).without(away.devices)
-
-    def can_place(cluster: Cluster) -> bool:
-        return walk.questions.can_place(asked, cluster)
-
-    ground = Ground(soon, without, lambda cluster: placed(case, asked, cluster, walk), can_place)
-    made = make_room(ground, asked, there) if there else None
-    return None if made is None or len(made.victims) > MAX_AWAITED else made
