@@ -306,6 +306,11 @@ class Cluster:
         return tuple(sorted({job for node in nodes for job in borrowers(owner, self._tables.under(BOOKED_ON, node))}))
 
     @property
+    def usable_free_gpus(self) -> int:
+        """How many GPUs are to give out on the nodes that take jobs, spare nodes included."""
+        return sum(view.free_gpus for view in self.nodes.values() if view.exclusion is None)
+
+    @property
     def queue_spares(self) -> Mapping[str, frozenset[str]]:
         """The spare nodes of each queue with some."""
         return self.forest.spares

@@ -116,7 +116,7 @@ def _has_room_in_all(asked: Request, cluster: Cluster) -> bool:
     """Whether as many GPUs are free as the gang asks for, wherever they lie: who moves takes as many as it leaves."""
     if not asked.takes_free_gpus:
         return True
-    return sum(view.free_gpus for view in cluster.nodes.values() if view.exclusion is None) >= asked.gpus
+    return cluster.usable_free_gpus >= asked.gpus
 
 
 def _found(

@@ -32,7 +32,7 @@ def more(spec: TrainingJobSpec, than: int) -> range:
 def largest(sizes: range, asked: Request, place: PlaceSize, cluster: Cluster) -> Placement | None:
     """The placement of the largest of these sizes of a gang that fits into the cluster; None where none does. The size
     that is asked for is never left out."""
-    free = sum(view.free_gpus for view in cluster.nodes.values() if view.exclusion is None)
+    free = cluster.usable_free_gpus
     tray = _tray(asked, cluster)
     there = [size for size in sizes if size <= free and (size < tray or size % tray == 0 or size == asked.gpus)]
     if len(there) <= EACH_ASKED:
