@@ -20,7 +20,6 @@ from closeknit.cluster.capacity.provisioning import PROVISIONING_REQUEST
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.kueue.flavors import ServedKind
 from closeknit.cluster.kueue_objects import WORKLOADS_SERVED
-from closeknit.cluster.objects.quota import Quota
 from closeknit.cluster.objects.silence import Quiet, Silence
 from closeknit.cluster.requested_capacity import PROVISIONING_SERVED
 from closeknit.cluster.store.watched_kinds import from_document
@@ -46,6 +45,7 @@ from closeknit.lifecycle.kueue.workload_news import WorkloadNews, workload_news
 from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.lifecycle.writes.answers import NOTHING, Answers, after
 from closeknit.lifecycle.writes.plan import Notice, Plan
+from closeknit.lifecycle.writes.resource_quotas import Quota
 from closeknit.lifecycle.writes.results import Denial, DenialKind
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.decision import Decision, decide

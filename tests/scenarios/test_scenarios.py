@@ -13,8 +13,8 @@ import yaml
 from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import State, TrainingJobStatus
 from closeknit.cluster.objects.node_objects import UNSCHEDULABLE_TAINT
-from closeknit.cluster.objects.quota import Quota
 from closeknit.cluster.objects.silence import Quiet
+from closeknit.lifecycle.writes.resource_quotas import Quota
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
 from closeknit.placement.values.placement import NoFit, Placement

@@ -1,6 +1,6 @@
 """Jobs behind one that a quota of their namespace refused: what they are told at once, and how seldom again."""
 
-from closeknit.cluster.objects.quota import Quota
+from closeknit.lifecycle.writes.resource_quotas import Quota
 from scenarios.manifests import training_job
 from scenarios.story import Story, plugin_node
 

@@ -6,7 +6,7 @@ import pytest
 
 from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import State
-from closeknit.cluster.objects.quota import Quota
+from closeknit.lifecycle.writes.resource_quotas import Quota
 from scenarios.manifests import training_job, worker
 from scenarios.stories import WHOLE, ended, nodes, two_dra_nodes
 from scenarios.story import Story, dra_node, plugin_node

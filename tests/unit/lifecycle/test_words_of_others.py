@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from closeknit.api.reasons import PendingReason
-from closeknit.cluster.objects.quota import Quota
+from closeknit.lifecycle.writes.resource_quotas import Quota
 from scenarios.manifests import node, node_topology, pod, resource_claim, training_job, worker
 from scenarios.stories import disruption, two_plugin_nodes, unschedulable
 from scenarios.story import Story, dra_node, plugin_node

@@ -8,10 +8,10 @@ import pytest
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.booking import booking
 from closeknit.cluster.node.cpu_share import cpu_share_milli
-from closeknit.cluster.objects.quota import Quota
 from closeknit.launch.environment.environment import environment
 from closeknit.launch.gang import Gang
 from closeknit.lifecycle.attempt.launched_gang import gang
+from closeknit.lifecycle.writes.resource_quotas import Quota
 from scenarios.manifests import node, node_topology, resource_slice, training_job
 from scenarios.stories import ended, unschedulable
 from scenarios.story import Story

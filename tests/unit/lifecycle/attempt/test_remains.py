@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from closeknit.api.trainingjob_status import State
-from closeknit.cluster.objects.quota import Quota
+from closeknit.lifecycle.writes.resource_quotas import Quota
 from closeknit.lifecycle.writes.results import Denial, DenialKind
 from scenarios.stories import booked_nodes, ended, two_plugin_nodes
 from scenarios.story import Story

@@ -4,8 +4,8 @@ import pytest
 
 from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import State
-from closeknit.cluster.objects.quota import Quota
 from closeknit.cluster.objects.silence import Quiet
+from closeknit.lifecycle.writes.resource_quotas import Quota
 from scenarios.manifests import training_job
 from scenarios.restarting_gangs import TEMPLATE, alive, allow, begins, running, waits
 from scenarios.stories import kill_nodes, lose_nodes, nodes, placement

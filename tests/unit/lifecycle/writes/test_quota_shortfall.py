@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from closeknit.api.trainingjob_status import State
-from closeknit.cluster.objects.quota import Quota, ScopeRequirement, quotas
 from closeknit.lifecycle.writes.quota_demand import QuotaDemand, quota_demand
 from closeknit.lifecycle.writes.quota_shortfall import shortfalls, words
+from closeknit.lifecycle.writes.resource_quotas import Quota, ScopeRequirement, quotas
 from scenarios.manifests import owner, training_job
 from scenarios.stories import ended, two_dra_nodes, two_plugin_nodes
 from scenarios.story import Story, plugin_node

@@ -8,8 +8,8 @@ import pytest
 
 from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import State
-from closeknit.cluster.objects.quota import Quota
 from closeknit.lifecycle.writes.plan import Plan
+from closeknit.lifecycle.writes.resource_quotas import Quota
 from scenarios.manifests import priority_class, training_job
 from scenarios.stories import run_trainers
 from scenarios.story import Story, dra_node, plugin_node

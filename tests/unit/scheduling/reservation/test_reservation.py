@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from closeknit.api.trainingjob_status import Pending
-from closeknit.cluster.objects.quota import Quota
 from closeknit.lifecycle.status.conditions import timestamp
+from closeknit.lifecycle.writes.resource_quotas import Quota
 from scenarios.manifests import priority_class, training_job
 from scenarios.story import Story, dra_node, plugin_node
 

@@ -8,9 +8,9 @@ import pytest
 from closeknit.api.names import IMEX_CHANNELS
 from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import State
-from closeknit.cluster.objects.quota import Quota
 from closeknit.cluster.objects.silence import Quiet
 from closeknit.lifecycle.writes.plan import Plan
+from closeknit.lifecycle.writes.resource_quotas import Quota
 from closeknit.scheduling.policy.probation import BETWEEN
 from scenarios.manifests import cluster_topology, device_class, priority_class, training_job
 from scenarios.manifests import pod as foreign_pod

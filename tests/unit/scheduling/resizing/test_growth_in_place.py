@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from closeknit.api.trainingjob_status import State
-from closeknit.cluster.objects.quota import Quota
+from closeknit.lifecycle.writes.resource_quotas import Quota
 from closeknit.lifecycle.writes.results import Denial, DenialKind
 from scenarios.manifests import cluster_topology, training_job
 from scenarios.restarting_gangs import TEMPLATE, allow, begins, fails_at_barrier, together, waits

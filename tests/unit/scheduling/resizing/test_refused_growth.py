@@ -6,7 +6,7 @@ import pytest
 
 from closeknit.api.reasons import EventReason
 from closeknit.api.trainingjob_status import State
-from closeknit.cluster.objects.quota import Quota
+from closeknit.lifecycle.writes.resource_quotas import Quota
 from scenarios.manifests import cluster_topology
 from scenarios.stories import placement
 from scenarios.story import Story, dra_node, plugin_node

@@ -15,7 +15,6 @@ import msgspec
 
 from closeknit.api.names import API_VERSION, ATTEMPT_LABEL, SIZE_ANNOTATION, TRAINING_JOB, JobKey
 from closeknit.cluster.objects.meta import Owner
-from closeknit.cluster.objects.quota import quotas
 from closeknit.cluster.pods.pod import STOPPED_AFTER_S
 from closeknit.controller.writes.denial import denial
 from closeknit.controller.writes.disruption import disruption_patch
@@ -37,6 +36,7 @@ from closeknit.launch.manifests.owner import owned
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.writes.plan import Action, Create, Delete, Notice, Plan, Resize, Stop
 from closeknit.lifecycle.writes.quota_demand import QuotaDemand
+from closeknit.lifecycle.writes.resource_quotas import quotas
 from closeknit.lifecycle.writes.results import (
     ChildRefused,
     Created,

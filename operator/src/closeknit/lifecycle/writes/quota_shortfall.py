@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from closeknit.api.text.quantity import quantity
-from closeknit.cluster.objects.quota import Quota, ScopeRequirement
 from closeknit.lifecycle.writes.quota_demand import QuotaDemand
+from closeknit.lifecycle.writes.resource_quotas import Quota, ScopeRequirement
 from closeknit.placement.candidates.resource_fit import told
 
 SHOWN = 4  # of many shortfalls

@@ -10,12 +10,12 @@ import msgspec
 from closeknit.api.names import JOB_LABEL, TRAINING_JOB
 from closeknit.api.text.opaque import found as shown
 from closeknit.cluster.objects.meta import Owner, WireStruct
-from closeknit.cluster.objects.quota import Quota
 from closeknit.cluster.pods.pod import Pod, WirePod, pod
 from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.writes.plan import Action, Delete, Resize, Stop
 from closeknit.lifecycle.writes.quota_demand import QuotaDemand
 from closeknit.lifecycle.writes.quota_shortfall import Shortfall, shortfalls
+from closeknit.lifecycle.writes.resource_quotas import Quota
 from closeknit.placement.values.sentences import count
 
 
