@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from closeknit.api.names import JobKey
+from closeknit.api.names import QUEUE_LABEL, JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.immutable.table import EMPTY, Table
 from closeknit.cluster.kueue.admission import Admission, admission
@@ -42,6 +42,11 @@ class KueueObjects:
     def workload_of(self, job: TrainingJob) -> Workload | None:
         """The job's own Workload; None without one. The same object as long as it is unchanged."""
         return own(self.tables.under(WORKLOADS_OF, job.key), job.metadata.name, job.metadata.uid)
+
+    def lets_hold(self, job: TrainingJob) -> bool:
+        """Whether a job may hold GPUs as far as Kueue goes: it is in no LocalQueue, or its Workload is admitted."""
+        workload = self.workload_of(job)
+        return not job.metadata.labels.get(QUEUE_LABEL) or (workload is not None and workload.is_admitted)
 
     def admission_of(self, job: TrainingJob, workload: Workload) -> Admission:
         """What its admitted Workload adds to a job's Pods."""

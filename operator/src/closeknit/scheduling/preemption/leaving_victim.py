@@ -72,8 +72,9 @@ def _moved(case: Case, held: Booking, by: JobKey, room: Room, without: Cluster, 
 
 
 def goes(each: AwaitedAttempt, by: JobKey, cluster: Cluster, walk: Walk) -> bool:
-    """Whether one that has not gone yet still will: by its lower priority, or because it still may move."""
-    if each.job not in cluster.jobs:
+    """Whether one that has not gone yet still will: by its lower priority, or because it still may move. For a job that
+    Kueue does not admit nobody goes."""
+    if each.job not in cluster.jobs or not cluster.kueue.lets_hold(cluster.jobs[by]):
         return False
     if not each.moves:
         return _may_end(each.job, by, cluster)
