@@ -291,3 +291,18 @@ def test_a_quota_that_counts_a_pod_on_a_dead_node_for_ever_is_told() -> None:
     pending = story.status().pending
     assert pending is not None
     assert pending.reason == PendingReason.QUOTA_EXCEEDED
+
+
+def test_a_job_whose_end_somebody_has_taken_out_of_its_status_begins_another_attempt() -> None:
+    story = running(plugin_node, "train", nodes=2)
+    for name in story.pods():
+        story.change_pod(name, phase="Succeeded")
+    story.settle()
+    status = story.objects["TrainingJob", "team-b", "train"]["status"]
+    assert status["state"] == "Succeeded"
+    status["conditions"] = [each for each in status["conditions"] if each["type"] != "Succeeded"]
+    story.settle()
+    story.run_all()
+    story.settle()
+    assert (story.status().state, story.status().attempt) == (State.RUNNING, 2)
+    assert ended(story) == [(1, "Succeeded", False)]

@@ -406,3 +406,8 @@ class TrainingJobStatus(Wire):
         """Whether GPUs were booked for the job and not taken back before a gang of it was whole: from then on its spec
         is fixed (crd/rules.py says the same in CEL)."""
         return self.placement is not None or bool(self.attempts)
+
+    @property
+    def last_ended(self) -> int:
+        """Number of the last attempt that has ended; 0 before the first."""
+        return max((each.number for each in self.attempts if not each.in_place), default=0)

@@ -17,7 +17,7 @@ class WaitCause(StrEnum):
     OVER = "Over"  # succeeded or failed
     SUSPENDED = "Suspended"
     LEFTOVERS = "Leftovers"  # Pods of its own have names that the next attempt needs
-    NUMBER_HELD = "NumberHeld"  # such Pods may never go: the next attempt gets the number after
+    NUMBER_HELD = "NumberHeld"  # such Pods may never go, or it has ended: the next attempt gets the number after
     PAUSE = "Pause"  # between attempts
     NO_FIT = "NoFit"  # placement has no room for it
     REFUSED = "Refused"  # for another reason that its status tells

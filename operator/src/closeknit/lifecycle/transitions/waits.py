@@ -122,8 +122,8 @@ def cleaning(job: StoredJob, now: datetime) -> TrainingJobStatus:
 
 
 def passed_over(job: StoredJob, now: datetime) -> TrainingJobStatus:
-    """The next attempt skips a number: Pods that may never go have the names of the skipped one."""
-    return next_status(job, now, attempt=(job.status.attempt or 1) + 1)
+    """The next attempt skips a number: Pods that may never go have the names of the skipped one, or it has ended."""
+    return next_status(job, now, attempt=max(job.status.attempt or 1, job.status.last_ended) + 1, placement=None)
 
 
 def holding(job: StoredJob, now: datetime, shares: Sequence[BookingShare], message: str) -> TrainingJobStatus:

@@ -47,6 +47,8 @@ def gate(
         return Refusal(WaitCause.SUSPENDED)
     if is_booked:
         return _rejected_child(job, answers)
+    if job.status.last_ended >= (job.status.attempt or 1):  # somebody has taken its end out of its conditions
+        return Refusal(WaitCause.NUMBER_HELD)
     if names := in_the_way(job, pods):
         held = [pod for pod in names if pod.attempt == (job.status.attempt or 1) and pod.deletion_timestamp is not None]
         until = min((_never_confirmed_from(pod, cluster, now) for pod in held), default=None)
