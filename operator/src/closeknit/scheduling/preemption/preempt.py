@@ -65,7 +65,8 @@ def preempt(case: Case, room: Room, walk: Walk) -> Outcome:
     if _delays_the_first(case, made, soon, walk):  # others may do that stand on other GPUs
         apart = replace(away, devices=walk.reserving.with_kept(away.devices))
         made = select_victims(case, asked, apart, soon, victims(cluster, priority, walk.now), walk)
-    if made is None or _starts_sooner(case, made.victims, walk) or _delays_the_first(case, made, soon, walk):
+    is_needed = made is not None and not _starts_sooner(case, asked, made.victims, room, walk)
+    if made is None or not is_needed or _delays_the_first(case, made, soon, walk):
         outcome.is_settled = False
         return outcome
     walk.reserving.withdraw(case.key)
@@ -127,15 +128,22 @@ def _has_left(case: Case, cluster: Cluster) -> bool:
     return bool(case.pods or cluster.claims_of(case.key))
 
 
-def _starts_sooner(case: Case, leaving: Sequence[Victim], walk: Walk) -> bool:
-    """Whether the room that is kept for it is expected to be free before these have had their grace. It is not where
-    one of those that are waited for runs longer than it declared."""
+def _starts_sooner(case: Case, asked: Request, victims: Sequence[Victim], room: Room, walk: Walk) -> bool:
+    """Whether it is expected to fit without these before they have had their grace: into the room that is kept for it,
+    or where nothing is kept for it into what others leave by then. One that runs longer than it declared is not waited
+    for."""
+    pods = (pod for victim in victims for pod in walk.cluster.pods_of(victim.key))
+    until = walk.now + min(timedelta(seconds=max((pod.grace_s for pod in pods), default=0)), MOST_GRACE)
     kept = walk.reserving.current
-    if kept is None or kept.job != case.key or kept.at is None or kept.late:
+    if kept is not None and kept.job == case.key:
+        return kept.at is not None and not kept.late and kept.at <= until
+    ending = walk.reserving.ending_by(until, room.cluster)
+    if not ending:
         return False
-    pods = (pod for victim in leaving for pod in walk.cluster.pods_of(victim.key))
-    grace = timedelta(seconds=max((pod.grace_s for pod in pods), default=0))
-    return kept.at <= walk.now + min(grace, MOST_GRACE)
+    then = walk.preemptions.settled(room.cluster)
+    for key in ending:
+        then = then.after(tuple(gone(then, then.jobs[key])))
+    return walk.questions.can_place(asked, then.without(avoided_nodes(case.job, room.cluster, walk.now).devices))
 
 
 def _delays_the_first(case: Case, made: ChosenVictims, soon: Cluster, walk: Walk) -> bool:

@@ -180,6 +180,12 @@ class QueueReservation:
             self._ends_of, self.known_ends = alone, expected_ends(alone, self._now, self.terms, self.known_ends)
         return self.known_ends.ends
 
+    def ending_by(self, until: datetime, cluster: Cluster) -> tuple[JobKey, ...]:
+        """Jobs in this cluster that are expected to leave their GPUs until then, and are not late."""
+        ending = [end for end in self._ends(cluster) if end.at <= until and not end.is_late]
+        self.wake_at = min([*(end.soonest for end in ending), *filter(None, [self.wake_at])], default=None)
+        return tuple(end.job for end in ending)
+
     def known_wait(self, case: Case, key: BehindKey, room: Room) -> Wait | None:
         """The wait of a job behind the reservation, where it is known from one that asks the same and does not end
         before the reservation either: only their words differ, which tell what each declares."""
