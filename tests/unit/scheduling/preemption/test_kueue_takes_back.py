@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from closeknit.api.names import QUEUE_LABEL
+from closeknit.api.names import QUEUE_LABEL, JobKey
 from closeknit.api.trainingjob_status import State
 from scenarios.manifests import priority_class, training_job
 from scenarios.story import Story
@@ -51,4 +51,4 @@ def test_a_job_that_has_left_its_queue_meanwhile_needs_no_quota() -> None:
     take_out_and_evict(story)
     story.settle()
     assert [reason for _, reason, _ in ends(story, "train-low")] == ["Preempted"]
-    assert QUEUE_LABEL not in story.cluster.jobs["team-b", "train"].metadata.labels
+    assert QUEUE_LABEL not in story.cluster.jobs[JobKey("team-b", "train")].metadata.labels

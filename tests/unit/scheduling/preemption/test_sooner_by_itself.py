@@ -14,7 +14,8 @@ from unit.scheduling.preemption.test_preempted_jobs import begin, ends, finish, 
 def on(number: int) -> dict[str, Any]:
     """The field of a job that runs on this node."""
     container = {"name": "trainer", "image": "train:1"}
-    return {"template": {"spec": {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": f"gpu-{number}"}}}}
+    spec = {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": f"gpu-{number}"}}
+    return {"template": {"spec": spec}}
 
 
 def nearly_over(left_s: int, *others: dict[str, Any]) -> Story:

@@ -47,14 +47,8 @@ def gate(
         return Refusal(WaitCause.SUSPENDED)
     if is_booked:
         return _rejected_child(job, answers)
-    if job.status.last_ended >= (job.status.attempt or 1):  # somebody has taken its end out of its conditions
-        return Refusal(WaitCause.NUMBER_HELD)
-    if names := in_the_way(job, pods):
-        held = [pod for pod in names if pod.attempt == (job.status.attempt or 1) and pod.deletion_timestamp is not None]
-        until = min((_never_confirmed_from(pod, cluster, now) for pod in held), default=None)
-        if until is not None and now >= until:
-            return Refusal(WaitCause.NUMBER_HELD)
-        return Refusal(WaitCause.LEFTOVERS, until=until)
+    if (taken := _number_taken(job, pods, cluster, now)) is not None:
+        return taken
     if job.key.namespace.startswith(_SYSTEM_NAMESPACES):
         return Refusal(WaitCause.REFUSED, PendingReason.NAMESPACE_NOT_SERVED, SYSTEM_NAMESPACE)
     if words := supported.refusal(job.spec):
@@ -71,6 +65,21 @@ def gate(
     if ready is not None:
         return Refusal(WaitCause.PAUSE, until=ready)
     return None
+
+
+def _number_taken(job: TrainingJob, pods: Sequence[Pod], cluster: Cluster, now: datetime) -> Refusal | None:
+    """Why the next attempt cannot begin with its number yet, or ever; None where it can."""
+    number = job.status.attempt or 1
+    if job.status.last_ended >= number:  # somebody has taken its end out of its conditions
+        return Refusal(WaitCause.NUMBER_HELD)
+    names = in_the_way(job, pods)
+    if not names:
+        return None
+    held = [pod for pod in names if pod.attempt == number and pod.deletion_timestamp is not None]
+    until = min((_never_confirmed_from(pod, cluster, now) for pod in held), default=None)
+    if until is not None and now >= until:
+        return Refusal(WaitCause.NUMBER_HELD)
+    return Refusal(WaitCause.LEFTOVERS, until=until)
 
 
 def in_the_way(job: TrainingJob, pods: Sequence[Pod]) -> tuple[Pod, ...]:
