@@ -1,6 +1,7 @@
 """A job that allows it moves while it runs, once, where a gang that waits then starts, and never otherwise."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from closeknit.api.reasons import EventReason, PendingReason
 from closeknit.api.trainingjob_status import State
 from closeknit.lifecycle.writes.plan import Plan
+from closeknit.scheduling.decision import decide
+from closeknit.scheduling.memo.memory import Memory
 from scenarios.manifests import priority_class, training_job
 from scenarios.stories import nodes
 from scenarios.story import Story, dra_node, plugin_node
@@ -233,3 +236,26 @@ def test_names_of_other_namespaces_are_told_to_nobody() -> None:
     (told,) = [each for each in story.notices if each.reason == "Moved"]
     assert "gives a job of another namespace room for its 8 GPUs" in told.note
     assert "secret" not in told.note
+
+
+def test_two_gangs_for_which_nobody_can_move_are_looked_at_once_a_minute() -> None:
+    story = Story(*(each for number in (1, 2, 3) for each in plugin_node(f"gpu-{number}")))
+    container = {"name": "trainer", "image": "train:1"}
+    for number in (1, 2, 3):  # nowhere else
+        on = {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": f"gpu-{number}"}}
+        story.add(job(f"low-{number}", defragment="Planned", expectedDuration="9h", template={"spec": on}))
+    begin(story)
+    for name in ("big", "other"):
+        story.add(job(name, 8, **WHOLE_NODE))
+        begin(story)
+    story.pass_time(30 * MINUTE)
+    story.settle()
+    cluster, memory, decisions, until = story.cluster, Memory(), 0, story.now + timedelta(minutes=5)
+    while story.now < until:
+        decision = decide(cluster, story.tables, memory, story.now)
+        assert not [plan for plan in decision.plans if plan.writes]
+        memory = Memory(schedule=decision.schedule, followed=decision.followed)
+        decisions += 1
+        assert decision.wake_at is not None
+        story.now = decision.wake_at
+    assert decisions <= 2 * 5 + 2

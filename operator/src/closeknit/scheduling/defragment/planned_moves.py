@@ -72,6 +72,9 @@ def _by_moves(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome:
     is_early = walk.now < since + WAITS_FOR_ITSELF
     if is_early or not there or not _has_room_in_all(asked, room.cluster) or not _may_be_tried(case, walk):
         return outcome
+    if (looked_until := _looked_until(case, walk.now)) is not None:  # or the first would take every search
+        outcome.until = min(looked_until, outcome.until)
+        return outcome
     if not walk.moves.take_search() or not walk.questions.take_more(case.place):
         outcome.until = walk.now + SOON
         return outcome
@@ -86,6 +89,13 @@ def _by_moves(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome:
     after = room.less(held, is_trial=walk.probation.may_be_refused(case.job, case.answers))
     words = room_words(awaited, case.key.namespace)
     return Outcome(Await(awaited, words, made.placement), is_settled=False, room=after)
+
+
+def _looked_until(case: Case, now: datetime) -> datetime | None:
+    """When it is looked at again whether others may move for a job that is decided on with the very same inputs as
+    within the last minute, because room is kept for it, say; None for now."""
+    until = None if case.known is None else case.known.until
+    return until if until is not None and now < until <= now + AGAIN else None
 
 
 def _waits_since(case: Case, now: datetime) -> datetime | None:
