@@ -92,8 +92,8 @@ def _by_moves(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome:
 
 
 def _looked_until(case: Case, now: datetime) -> datetime | None:
-    """When it is looked at again whether others may move for a job that is decided on with the very same inputs as
-    within the last minute, because room is kept for it, say; None for now."""
+    """When others are looked for again, of a job whose inputs are those of the last minute: one that room is kept for
+    is decided on each time. None for now."""
     until = None if case.known is None else case.known.until
     return until if until is not None and now < until <= now + AGAIN else None
 
