@@ -11,8 +11,7 @@ the event to its Plans. `loop_lag_p99_ms` is what closeknit_event_loop_lag_secon
 events, with the loop, its thread and its writes running over the in-memory API server on a real event loop.
 `event_p99_ms` is of these events alone, sixty: it lies between the two slowest. `decision_p99_ms` and
 `decision_max_ms` are of all decisions: each event leads to some fifty more, a second of the clock apart, until every
-message is written. The garbage collector is set as the operator sets it, and its look at what a decision made, between
-two of them, counts with the first. `declared`: all jobs say how long they run, so
+message is written. The garbage collector is set as the operator sets it. `declared`: all jobs say how long they run, so
 that room is reserved for the first that waits, and each that comes after it is asked whether it ends before. `late`:
 the same, and all that run have run longer than they say, for days.
 """
@@ -204,7 +203,6 @@ class Core:
         memory = Memory(self.answers, schedule=last.schedule if last else None, followed=last.followed if last else {})
         began = time.process_time()
         self.decision = decide(self.cluster, self.tables, memory, self.now)
-        interpreter.collect_young()
         self.decisions_ms.append((time.process_time() - began) * 1e3)
 
     def store(self) -> int:

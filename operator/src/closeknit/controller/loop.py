@@ -17,7 +17,6 @@ from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.forest.domain import Domain
 from closeknit.cluster.store.watched_kinds import Stream
-from closeknit.controller import interpreter
 from closeknit.controller.decision_log import log_decision
 from closeknit.controller.in_flight import DELETION_SEEN_S, InFlight, deletions, versions
 from closeknit.controller.leader.leadership import Leadership
@@ -247,7 +246,6 @@ class SchedulingLoop:
         self._look_on_at = loop.time() + LOOK_ON_S if made.refused else inf
         if self._goes_on:
             self.wake()
-        await self._worker.run(interpreter.collect_young)
         wake_at = decision.wake_at
         return RESYNC_S if wake_at is None else min(RESYNC_S, max(0.0, (wake_at - now).total_seconds()))
 

@@ -95,6 +95,23 @@ class Forest:
         """How many GPUs are free on all nodes, excluded ones included: no gang can get more."""
         return sum(group.free.bit_count() * nodes for group, nodes in self.now.counts.items())
 
+    def free_gpus_in(self, level: str) -> dict[str, int]:
+        """How many GPUs are free in each domain of a level, excluded nodes included: no gang in it can get more. A node
+        without one is a domain of its own, by its name, as all are at the level host."""
+        found: dict[str, int] = {}
+
+        def count(name: str, domain: Domain, below: int) -> None:
+            if not below:
+                found[name] = sum(group.free.bit_count() * nodes for group, nodes in domain.counts.items())
+                return
+            for group, names in domain.hosts.items():
+                found.update(dict.fromkeys(names, group.free.bit_count()))
+            for child, inside in domain.children.items():
+                count(child, inside, below - 1)
+
+        count("", self.now, self.levels.index(level) + 1)
+        return found
+
     def only(self, names: frozenset[str]) -> Forest:
         """The forest of only these nodes."""
         return replace(self, now=only(self.now, names), empty=only(self.empty, names))

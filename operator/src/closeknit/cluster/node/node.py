@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from closeknit.api.names import FUNCTION_PREFIX, GPU_RESOURCE
+from closeknit.api.names import FUNCTION_PREFIX, GPU_RESOURCE, JobKey
 from closeknit.api.reasons import ExclusionReason
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.immutable.table import EMPTY
@@ -53,6 +53,10 @@ class Holder(NamedTuple):  # a tuple, because a refusal hashes one for every GPU
     name: str
     or_pods: tuple[tuple[str, str], ...] = ()
     """Namespace and name of further Pods that may be the holder instead."""
+
+    def may_be_of(self, job: JobKey) -> bool:
+        """Whether the GPU may be held for the job: by its booking, or by any Pod or claim."""
+        return self.kind is not HolderKind.JOB or (self.namespace, self.name) == job
 
     def __str__(self) -> str:
         return f"a {self.kind}"

@@ -34,6 +34,24 @@ def difference(before: Mapping[K, Any], now: Mapping[K, Any]) -> Difference[K]:
     return Difference(stored, gone)
 
 
+def felt(table: Table[Any, Any], moved: Mapping[Any, tuple[Any, Any]]) -> set[Any]:
+    """Those of the changes that matter to a node's view."""
+    return {
+        key
+        for key, (before, now) in moved.items()
+        if before is None or now is None or not table.looks_alike(before, now)
+    }
+
+
+class EntryChanges(NamedTuple):
+    """What differs between two versions of one table."""
+
+    moved: Mapping[Any, tuple[Any, Any]]
+    """Key -> (before, now) of each change."""
+    felt: Collection[Any]
+    """Keys of changes that matter to a node's view."""
+
+
 class TableChanges(Generic[V]):
     """What differs between two versions of all tables. Each table is compared once, when it is asked for first."""
 
@@ -41,6 +59,7 @@ class TableChanges(Generic[V]):
         self.before = before
         self.now = now
         self._known: dict[Table[Any, Any], list[Any]] = {}
+        self._entries: dict[Table[Any, Any], EntryChanges] = {}
 
     def of(self, table: Table[K, Any]) -> list[K]:
         """The keys whose values are other objects, or gone."""
@@ -48,3 +67,11 @@ class TableChanges(Generic[V]):
             found = difference(self.before.all(table), self.now.all(table))
             self._known[table] = [*found.stored, *found.gone]
         return self._known[table]
+
+    def entries(self, table: Table[Any, Any]) -> EntryChanges:
+        """The changes of its entries."""
+        if table not in self._entries:
+            old, there = self.before.all(table), self.now.all(table)
+            moved = {key: (old.get(key), there.get(key)) for key in self.of(table)}
+            self._entries[table] = EntryChanges(moved, felt(table, moved))
+        return self._entries[table]

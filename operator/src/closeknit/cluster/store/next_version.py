@@ -9,6 +9,7 @@ from typing import Any
 from immutables import Map
 
 from closeknit.api.names import JobKey
+from closeknit.cluster.immutable.heartbeats import STALE_AFTER
 from closeknit.cluster.immutable.interning import Examples
 from closeknit.cluster.immutable.table import EMPTY, Index, ObjectKey, Table
 from closeknit.cluster.kueue.admission import as_admitted
@@ -16,7 +17,7 @@ from closeknit.cluster.kueue.workload import own
 from closeknit.cluster.network.levels import Place
 from closeknit.cluster.objects.agent_report import AgentReport, settled
 from closeknit.cluster.pods.pod import Pod
-from closeknit.cluster.store.difference import TableChanges
+from closeknit.cluster.store.difference import TableChanges, felt
 from closeknit.cluster.store.object_store import ObjectTables
 from closeknit.cluster.store.table_definitions import (
     CLAIMS,
@@ -48,9 +49,9 @@ class _Draft:
 
     kept: dict[Table[Any, Any], Map[Any, Any]]
     filed: dict[Index[Any, Any, Any, Any], Map[Any, tuple[Any, ...]]]
-    moved: dict[Table[Any, Any], dict[Any, tuple[Any, Any]]] = field(default_factory=dict)
+    moved: dict[Table[Any, Any], Mapping[Any, tuple[Any, Any]]] = field(default_factory=dict)
     """Key -> (before, now) of each change."""
-    felt: dict[Table[Any, Any], set[Any]] = field(default_factory=dict)
+    felt: dict[Table[Any, Any], Collection[Any]] = field(default_factory=dict)
     """Keys of changes that matter to a node's view."""
     touched: set[str] = field(default_factory=set)
 
@@ -65,29 +66,28 @@ class _Draft:
         if not moved:
             return
         self.moved[table] = moved
-        self.felt[table] = felt = _felt(table, moved)
+        self.felt[table] = matter = felt(table, moved)
         self.kept[table] = _written(old, {key: now for key, (_, now) in moved.items()})
         if table.is_by_node:
-            self.touched.update(felt)
+            self.touched.update(matter)
         for index in table.indexes:
-            self._file(index, moved, felt)
+            self._file(index, moved, matter)
 
-    def take(self, table: Table[Any, Any], new: ObjectTables, keys: Collection[Any]) -> None:
-        """Takes a whole table of another version, in which it has other entries under these keys alone."""
-        old, there = self.kept.get(table, EMPTY), new.all(table)
-        self.moved[table] = moved = {key: (old.get(key), there.get(key)) for key in keys}
-        self.felt[table] = felt = _felt(table, moved)
-        self.kept[table] = there
+    def take(self, table: Table[Any, Any], changes: TableChanges[ObjectTables]) -> None:
+        """Takes a whole table of the version now, in place of that of the version before."""
+        moved, matter = changes.entries(table)
+        self.moved[table], self.felt[table] = moved, matter
+        self.kept[table] = changes.now.all(table)
         if table.is_by_node:
-            self.touched.update(felt)
+            self.touched.update(matter)
         for index in table.indexes:
-            self.filed[index] = new.filed.get(index, EMPTY)
+            self.filed[index] = changes.now.filed.get(index, EMPTY)
             if index.is_by_node:
-                states = ((key, state) for key in felt for state in moved[key])
+                states = ((key, state) for key in matter for state in moved[key])
                 self.touched.update(place for each in states for place, _ in _members(index, *each))
 
     def _file(
-        self, index: Index[Any, Any, Any, Any], moved: Mapping[Any, tuple[Any, Any]], felt: Collection[Any]
+        self, index: Index[Any, Any, Any, Any], moved: Mapping[Any, tuple[Any, Any]], matter: Collection[Any]
     ) -> None:
         old = self.filed.get(index, EMPTY)
         drawers: dict[Any, tuple[list[Any], list[Any]]] = {}  # key -> (what its members are sorted by, members)
@@ -102,15 +102,15 @@ class _Draft:
                     there = old.get(place, ())
                     drawers[place] = ([index.order(one) for one in there], list(there))
                 _move(*drawers[place], order, member)
-                if index.is_by_node and key in felt:
+                if index.is_by_node and key in matter:
                     self.touched.add(place)
         if drawers:
             self.filed[index] = _written(old, {place: tuple(there) or None for place, (_, there) in drawers.items()})
 
     def touch(self, tables: ObjectTables) -> None:
         """Adds the nodes that other objects reach, by the tables that this draft has become."""
-        for table, felt in self.felt.items():
-            for key in felt:
+        for table, matter in self.felt.items():
+            for key in matter:
                 for state in self.moved[table][key]:
                     if state is not None:
                         self.touched.update(table.touches(tables, state))
@@ -173,14 +173,14 @@ def following(
     for table in {**before.kept, **new.kept, **own}:
         keys, there = changes.of(table), new.all(table)
         if other.all(table) is before.all(table) and not own.get(table):
-            draft.take(table, new, keys)
+            draft.take(table, changes)
         elif len(keys) > ENTRIES * at_most:
             return None
         else:
             draft.put(table, {key: there.get(key) for key in {*keys, *own.get(table, ())}})
     tables = replace(new, kept=draft.kept, filed=draft.filed)
     draft.touch(tables)
-    draft.touched.update(_roused(other, tables, draft.moved.get(REPORTS, ()), now))
+    draft.touched.update(_roused(other, tables, draft.moved.get(REPORTS, {}), now))
     return (tables, draft.touched) if len(draft.touched) <= at_most else None
 
 
@@ -246,18 +246,19 @@ def _with_shared_parts(old: ObjectTables, reports: _Said) -> Examples:
     return examples
 
 
-def _felt(table: Table[Any, Any], moved: Mapping[Any, tuple[Any, Any]]) -> set[Any]:
-    """Those of the changes that matter to a node's view."""
-    return {
-        key
-        for key, (before, now) in moved.items()
-        if before is None or now is None or not table.looks_alike(before, now)
-    }
-
-
-def _roused(old: ObjectTables, new: ObjectTables, names: Iterable[str], now: datetime | None) -> list[str]:
-    """Those of the nodes whose agents have fallen silent, or speak again, by what they said."""
-    return [name for name in names if old.silent_since(name, now) != new.silent_since(name, now)]
+def _roused(
+    old: ObjectTables, new: ObjectTables, reports: Mapping[str, tuple[AgentReport | None, ...]], now: datetime | None
+) -> list[str]:
+    """The nodes of these reports whose agents have fallen silent, or speak again, by what they said."""
+    if now is None:
+        return []
+    first, ahead = now - STALE_AFTER, {*old.beats.ahead, *new.beats.ahead}
+    return [
+        name
+        for name, states in reports.items()
+        if (name in ahead or not all(each and each.heartbeat and each.heartbeat >= first for each in states))
+        and old.silent_since(name, now) != new.silent_since(name, now)
+    ]
 
 
 def _members(index: Index[Any, Any, Any, Any], key: Any, value: Any) -> dict[tuple[Any, Any], Any]:

@@ -1,10 +1,10 @@
 """The earliest moment at which a gang fits: placement on the cluster as it will be, asked a bounded number of times."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from closeknit.api.names import JobKey
+from closeknit.api.names import HOST_LEVEL, JobKey
 from closeknit.cluster.cluster import Cluster, ClusterChanges
 from closeknit.cluster.store.watched_kinds import ObjectChange, change
 from closeknit.lifecycle.attempt.own_gpus import own_pods_gone
@@ -61,7 +61,7 @@ def earliest_fit(
     def fits(moments: int) -> bool:
         return can_place(futures.after(moments), asked, tables)
 
-    misses = futures.with_fewer_than(asked.gpus) if asked.takes_free_gpus else 0
+    misses = futures.with_too_few_gpus(asked) if asked.takes_free_gpus else 0
     near, step = (0 if known is None else _most_like(known.ended, ends) - 1), 1
     while misses < near and futures.has_near(near):
         if not fits(near):
@@ -137,6 +137,13 @@ def released_like(known: Future, changes: ClusterChanges, jobs: Collection[JobKe
     return found and released(found, [job for job in jobs if job not in known.ended or job in again], now)
 
 
+def _domain(cluster: Cluster, node: str, level: str) -> str:
+    """The node's domain of a level, as `Forest.free_gpus_in` has it."""
+    view = cluster.nodes.get(node)
+    found = None if view is None or level == HOST_LEVEL else view.domains[cluster.levels.index(level)]
+    return node if found is None else found
+
+
 class _Futures:
     """The cluster after the first of some ends, made out of the nearest one that is known already."""
 
@@ -149,15 +156,22 @@ class _Futures:
         self._has_guessed = False
         self._left = MOST_RELEASED
 
-    def with_fewer_than(self, gpus: int) -> int:
-        """The number of moments after which fewer GPUs are free in all, so that nobody need ask whether these fit."""
-        cluster = self._known[0]
-        free = cluster.forest.free_gpus
+    def with_too_few_gpus(self, asked: Request) -> int:
+        """The number of moments after which each domain of the required level, or the whole cluster, has fewer free
+        GPUs than these, so that nobody need ask whether they fit."""
+        cluster, level = self._known[0], asked.required_level
+        if level is not None and level not in cluster.levels:
+            return len(self._ends)
+        free = {"": cluster.forest.free_gpus} if level is None else cluster.forest.free_gpus_in(level)
+        if max(free.values(), default=0) >= asked.gpus:
+            return 0
         for moments, jobs in enumerate(self._ends):
-            if free >= gpus:
-                return max(0, moments - 1)
-            free += sum(self._gpus(job) for job in jobs)
-        return len(self._ends) - 1 if free >= gpus else len(self._ends)
+            for node, gpus in (left for job in jobs for left in self._leaves(job)):
+                domain = "" if level is None else _domain(cluster, node, level)
+                free[domain] = free.get(domain, 0) + gpus
+                if free[domain] >= asked.gpus:
+                    return moments
+        return len(self._ends)
 
     def affords(self, moments: int) -> bool:
         """Whether the bound allows the way there."""
@@ -222,15 +236,19 @@ class _Futures:
         """The jobs that end after the one moment, until the other."""
         return [job for jobs in self._ends[begins:ends] for job in jobs]
 
-    def _gpus(self, job: JobKey) -> int:
-        """How many a job leaves at most."""
+    def _leaves(self, job: JobKey) -> Iterator[tuple[str, int]]:
+        """The nodes of a job, and how many GPUs it leaves there at most."""
         cluster = self._known[0]
         booking = cluster.booking_of(job)
-        if booking is None:  # what its Pods hold is not counted here
-            return sum(
-                len(cluster.nodes[pod.place].holders) for pod in cluster.pods_of(job) if pod.place in cluster.nodes
-            )
-        return sum(len(share.gpus) for share in (*booking.shares, *booking.spares))
+        booked: dict[str, set[int]] = {}
+        for share in (*booking.shares, *booking.spares) if booking else ():
+            booked.setdefault(share.node, set()).update(share.gpus)
+        pools = (pool for claim in cluster.claims_of(job) for pool, _ in claim.devices)
+        for node in {*booked, *(pod.place for pod in cluster.pods_of(job)), *pools}:
+            view, gpus = cluster.nodes.get(node), booked.get(node, set())
+            if view is not None and len(view.holders) > len(gpus):  # its Pods may hold others than it has booked
+                gpus.update(gpu for gpu, holder in view.holders.items() if holder.may_be_of(job))
+            yield node, len(gpus)
 
     def _weight(self, jobs: Iterable[JobKey]) -> int:
         """The shares that these jobs hold, or as many as one each."""
