@@ -115,12 +115,13 @@ def waits_for_a_name(name: str) -> Manifest:
     return job(name, "a") | {"status": {"observedGeneration": 1, "state": "Queued", "pending": told}}
 
 
+@pytest.mark.parametrize("was_refused", [False, True])
 @pytest.mark.parametrize("ago_s", [pytest.param(0, id="was refused"), pytest.param(60, id="is on trial")])
-def test_what_a_job_itself_lacks_is_not_told_anew_with_each_try_of_another(ago_s: float) -> None:
-    """Else its status would be written twice each time."""
+def test_what_a_job_itself_lacks_is_not_told_anew_with_each_try_of_another(ago_s: float, was_refused: bool) -> None:
+    """Else its status would be written twice each time; so it is, too, where it was refused itself long ago."""
     manifests = (*plugin_node("gpu-1"), job("first", "a"), waits_for_a_name("waiting"))
     cluster = Cluster.empty().after(map(change, [value for each in manifests if (value := from_document(each))]))
-    memory = Memory({"uid-of-first": refused(ago_s)})
+    memory = Memory({"uid-of-first": refused(ago_s), **({"uid-of-waiting": refused(3600)} if was_refused else {})})
     decision = decide(cluster, Tables(), memory, NOW + BETWEEN / 2)
     assert isinstance(decision.schedule[JobKey("a", "first")], Book) is (ago_s > 0)
     plans = {plan.job.name: plan for plan in decision.plans}

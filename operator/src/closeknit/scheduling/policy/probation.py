@@ -62,11 +62,14 @@ class Probation:
         if not ends:
             return None
         until = max(ends)
-        if answers.rejection is not None and answers.rejection.generation != job.metadata.generation:
+        own = answers.rejection
+        if own is not None and own.generation != job.metadata.generation:
             return Refusal(WaitCause.NOT_ASKED, until=until)  # nothing is known of the spec as it is now
-        if answers.rejection is not None:
-            return Refusal(WaitCause.REFUSED, answers.rejection.reason, answers.rejection.message, until=until)
-        if here is not None and traits(here.reason).is_of_namespace and not _stays_told(job):
+        if _stays_told(job, None if own is None else own.reason):
+            return Refusal(WaitCause.NOT_ASKED, until=until)
+        if own is not None:
+            return Refusal(WaitCause.REFUSED, own.reason, own.message, until=until)
+        if here is not None and traits(here.reason).is_of_namespace:
             return Refusal(WaitCause.REFUSED, here.reason, behind_words(job.key.namespace, here.reason), until=until)
         return Refusal(WaitCause.NOT_ASKED, until=until)
 
@@ -107,11 +110,11 @@ def _is_behind(job: TrainingJob) -> bool:
     return pending is not None and traits(pending.reason).is_of_namespace
 
 
-def _stays_told(job: TrainingJob) -> bool:
-    """Whether its status says something that no try of another job changes. The namespace's message in between would be
-    two writes with each try."""
+def _stays_told(job: TrainingJob, refused: PendingReason | None) -> bool:
+    """Whether its status says something that no try of another job changes, and another thing than for what it was
+    `refused` itself. That, or the namespace's message, in between would be two writes with each try."""
     pending = job.status.pending
-    return pending is not None and traits(pending.reason).stays_told
+    return pending is not None and pending.reason != refused and traits(pending.reason).stays_told
 
 
 def behind_words(namespace: str, reason: PendingReason) -> str:
