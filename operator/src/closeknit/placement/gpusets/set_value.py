@@ -80,5 +80,6 @@ class SetChoice(NamedTuple):
 
 def rank(choice: SetChoice) -> tuple[object, ...]:
     """The order of choices: the fewest torn expert groups first, then the least loss for later jobs, the nearest NICs,
-    the fewest NUMA nodes, and the lowest GPUs."""
+    the fewest NUMA nodes, and the lowest GPUs. Two searches rest on that order: best_first.py begins with the least
+    loss, and exhaustive.py asks for torn groups among sets that it has ranked before."""
     return (choice.torn, choice.loss_gb_s, choice.nic_distance, choice.numa_nodes, positions_of(choice.mask))

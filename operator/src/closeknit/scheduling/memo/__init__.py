@@ -1,4 +1,4 @@
 """Results of one decision for the next, so that nothing is decided twice.
 
-Invariant: memory changes no verdict, but for the five exceptions that `schedule` names.
+Invariant: memory changes no verdict, but for the six exceptions that `schedule` names.
 """
