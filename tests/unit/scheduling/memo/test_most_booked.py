@@ -141,6 +141,23 @@ def test_who_room_is_kept_for_is_told_so_until_those_that_were_left_are_asked() 
     assert site.step() == {*names(8, 10), "kept"}
 
 
+def test_those_that_were_refused_before_are_left_for_a_decision_that_comes_at_once() -> None:
+    """None of them is asked: they keep the refusal that they have."""
+    running = [runs(f"train-{number:02d}", number, priority="highest") for number in range(12)]
+    site = queue(12, *running, *urgent(10))
+    for _ in range(3):
+        site.step()
+    before = site.decide()
+    site.remove(*running)
+    verdicts = site.decide()
+    assert {name for name, verdict in verdicts.items() if isinstance(verdict, Book)} == names(0, MOST_BOOKED)
+    assert all(verdicts[name] is before[name] for name in names(MOST_BOOKED, 10))
+    assert site.last is not None
+    assert site.last.schedule.is_cut
+    site.store()
+    assert site.step() == names(MOST_BOOKED, 2 * MOST_BOOKED)
+
+
 def test_no_room_is_kept_for_a_job_behind_those_that_were_left() -> None:
     """The last one asks for as much as the first, which was refused a moment ago, and has waited long."""
     running = [runs(f"train-{number:02d}", number, priority="highest") for number in range(12)]

@@ -14,7 +14,6 @@ from closeknit.lifecycle.failures.kept_shares import fitness
 from closeknit.lifecycle.status.pauses import over_at
 from closeknit.lifecycle.verdict import Await, Book, Refusal, Wait, WaitCause
 from closeknit.placement.values.placement import Placement
-from closeknit.placement.values.request import NOBODY, request
 from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.policy.spares import only_on, with_labelled, with_spares
@@ -46,7 +45,7 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
         return Outcome(Await(held.awaits, words_now(held.awaits, room.cluster, case.key.namespace)), is_settled=False)
     job, now = case.job, walk.now
     away = avoided_nodes(job, room.cluster, now)
-    asked = replace(request(NOBODY, job.spec, case.volumes.required), avoided=away.nodes)
+    asked = replace(walk.questions.request(case), avoided=away.nodes)
     free = room.cluster.with_job(unbooked(job))
     there = alone(case, free, walk)
     own = with_labelled(only_on(asked, frozenset(share.node for share in held.shares)), there)

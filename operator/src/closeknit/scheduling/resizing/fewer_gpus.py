@@ -16,7 +16,7 @@ from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.transitions.runs import WAITS_FOR_ALL
 from closeknit.lifecycle.verdict import Book, Wait, WaitCause
 from closeknit.placement.values.placement import Placement
-from closeknit.placement.values.request import NOBODY, Request, request
+from closeknit.placement.values.request import Request
 from closeknit.scheduling.elastic.sizes import fewer, largest
 from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.policy_context import Policy, Walk
@@ -62,7 +62,7 @@ def _with_fewer(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome
         outcome.is_settled = False
         return outcome
     away = avoided_nodes(job, room.cluster, walk.now)
-    asked = replace(request(NOBODY, job.spec, case.volumes.required), avoided=away.nodes)
+    asked = replace(walk.questions.request(case), avoided=away.nodes)
     there = alone(case, room.cluster, walk)
     found = _largest(case, asked, there, sizes, walk)
     if found is None:

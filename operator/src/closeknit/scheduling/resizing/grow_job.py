@@ -22,7 +22,6 @@ from closeknit.lifecycle.transitions.ends import KEPT_ATTEMPTS
 from closeknit.lifecycle.transitions.next_status import GROWS_AFTER
 from closeknit.lifecycle.verdict import Grow, Keep
 from closeknit.placement.values.placement import Placement
-from closeknit.placement.values.request import NOBODY, request
 from closeknit.scheduling.elastic.sizes import largest, more
 from closeknit.scheduling.policy.hold import held
 from closeknit.scheduling.policy.policy_context import Walk
@@ -109,7 +108,7 @@ def _larger(case: Case, booking: Booking, room: Room, walk: Walk) -> Placement |
     away = avoided_nodes(job, room.cluster, walk.now)
     cluster = growth.left(room.cluster)
     cluster = cluster.after(tuple(gone(cluster, job))).without(away.devices)
-    asked = replace(request(NOBODY, job.spec, case.volumes.required), avoided=away.nodes)
+    asked = replace(walk.questions.request(case), avoided=away.nodes)
     found = largest(
         range(worth[0], sizes.stop, sizes.step),
         asked,
@@ -131,7 +130,7 @@ def _beside(case: Case, booking: Booking, found: Placement, room: Room, walk: Wa
         return None
     away = avoided_nodes(job, room.cluster, walk.now)
     cluster = walk.growth.left(room.cluster).without(away.devices)
-    asked = replace(request(NOBODY, job.spec, case.volumes.required), avoided=away.nodes, gpus=gpus)
+    asked = replace(walk.questions.request(case), avoided=away.nodes, gpus=gpus)
     kept = with_added_nodes(case, booking, found, asked, cluster, walk)
     if kept is None or not walk.reserving.makes_room_for(job, kept):
         return None

@@ -8,7 +8,6 @@ from closeknit.lifecycle.attempt.own_pods import is_own
 from closeknit.lifecycle.failures.refused_growth import RefusedGrowth, refused_growth
 from closeknit.lifecycle.verdict import Keep
 from closeknit.placement.values.placement import Placement
-from closeknit.placement.values.request import NOBODY, request
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
@@ -37,5 +36,5 @@ def _before(case: Case, refused: RefusedGrowth, room: Room, walk: Walk) -> Place
     if any(view is None or view.machine is None for view in views):
         return None
     gpus = sum(len(share.gpus) for share in refused.shares)
-    asked = replace(request(NOBODY, case.job.spec, case.volumes.required), gpus=gpus)
+    asked = replace(walk.questions.request(case), gpus=gpus)
     return walk.questions.current_placement(asked, refused.shares, room.cluster)
