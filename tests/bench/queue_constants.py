@@ -47,10 +47,10 @@ class Passes(Enum):
 class Constants:
     """Of one queue; by default as closeknit has them (scheduling/queue/entries.py, reservation/expected_ends.py)."""
 
-    times: float = 3
-    days: float = 4
+    times: float = 4
+    days: float = 6
     power: float = 0
-    allowed: int = 4
+    allowed: int = 6
     hosts_power: float = 0
     """To which power of its hosts a job stands back more at most."""
     patience_h: float = 0
@@ -74,10 +74,10 @@ class Constants:
 OURS = Constants()
 ROWS = {
     "as it is": OURS,
-    **{f"{times} times": replace(OURS, times=times) for times in (1, 2, 5, 10)},
-    **{f"{days} days": replace(OURS, days=days) for days in (1, 2, 8)},
+    **{f"{times} times": replace(OURS, times=times) for times in (1, 2, 3, 5, 10)},
+    **{f"{days} days": replace(OURS, days=days) for days in (1, 2, 4, 8)},
     **{f"GPUs^{power}": replace(OURS, power=power) for power in (0.25, 0.5, 1)},
-    **{f"allowed {steps}/8": replace(OURS, allowed=steps) for steps in (0, 2, 3, 6)},
+    **{f"allowed {steps}/8": replace(OURS, allowed=steps) for steps in (0, 2, 3, 4)},
     **{f"days by hosts^{power}": replace(OURS, hosts_power=power) for power in (0.25, 0.5)},
     **{f"reserved after {hours} h": replace(OURS, patience_h=hours) for hours in (24, 96)},
     "never reserved": replace(OURS, patience_h=inf),

@@ -69,5 +69,5 @@ def test_a_written_status_of_any_number_leaves_the_queue_as_it_is() -> None:
     odd["status"] = {"cost": {"trainedSeconds": 10**15}}
     story = Story(*plugin_node("gpu-1"), odd)
     story.settle()
-    assert stands_back(next(iter(story.cluster.jobs.values()))).days == 4
+    assert stands_back(next(iter(story.cluster.jobs.values()))).days == 6
     assert story.status().placement is not None

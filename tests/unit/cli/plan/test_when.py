@@ -24,10 +24,10 @@ def plan(folder: Path, job: Manifest, *objects: Manifest, output: str = "json") 
 
 
 def two_nodes() -> list[Manifest]:
-    """One of them is held until 11:00, by a job that began half an hour ago."""
-    placed = {**condition("Placed"), "lastTransitionTime": "2026-11-21T09:30:00Z"}
+    """One of them is held until 11:00, by a job that began ten minutes ago."""
+    placed = {**condition("Placed"), "lastTransitionTime": "2026-11-21T09:50:00Z"}
     held = booked(("gpu-1", range(8)))
-    running = training_job("runs", spec={"gpus": 8, "expectedDuration": "90m"}, placement=held, conditions=[placed])
+    running = training_job("runs", spec={"gpus": 8, "expectedDuration": "70m"}, placement=held, conditions=[placed])
     nodes = (each for name in ("gpu-1", "gpu-2") for each in (node(name), node_topology(name, heartbeatTime=NOW)))
     return [*nodes, running]
 

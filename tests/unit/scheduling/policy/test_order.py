@@ -90,9 +90,9 @@ def job(
             id="a deadline is as good as a declaration",
         ),
         pytest.param(
-            [job("a", spec=said("87600h"), created="2026-11-17T09:29:00Z"), job("b", created=LATER, spec=said("1m"))],
+            [job("a", spec=said("87600h"), created="2026-11-15T09:29:00Z"), job("b", created=LATER, spec=said("1m"))],
             ["team-b/a", "team-b/b"],
-            id="nobody is passed by those that come more than four days later",
+            id="nobody is passed by those that come more than six days later",
         ),
         pytest.param(
             [job("a", spec=said("1m"), status={"cost": {"trainedSeconds": 6000}}), job("b", spec=said("1h"))],

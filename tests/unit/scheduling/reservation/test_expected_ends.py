@@ -40,14 +40,16 @@ def minutes(job: TrainingJob, now: datetime = NOW) -> float | None:
     ("spec", "left"),
     [
         pytest.param({}, None, id="it says nothing"),
-        pytest.param({"expectedDuration": "2h"}, 60, id="as declared"),
+        pytest.param({"expectedDuration": "4h"}, 180, id="as declared"),
         pytest.param({"activeDeadlineSeconds": 7200}, 60, id="its deadline"),
         pytest.param({"expectedDuration": "3h", "activeDeadlineSeconds": 7200}, 60, id="its deadline is sooner"),
-        pytest.param({"expectedDuration": "2h", "activeDeadlineSeconds": 10800}, 60, id="its declaration is sooner"),
-        pytest.param({"expectedDuration": "96m"}, 36 + 96 / 8, id="soon as declared: an eighth more"),
-        pytest.param({"expectedDuration": "1h"}, 15, id="late by nothing yet: two eighths more"),
-        pytest.param({"expectedDuration": "50m"}, 50 * 11 / 8 - 60, id="late by more than an eighth: three eighths"),
-        pytest.param({"expectedDuration": "42m"}, 42 * 12 / 8 - 60, id="late by more than three eighths: four"),
+        pytest.param({"expectedDuration": "4h", "activeDeadlineSeconds": 18000}, 180, id="its declaration is sooner"),
+        pytest.param({"expectedDuration": "2h"}, 60 + 120 / 8, id="half of it: an eighth more"),
+        pytest.param({"expectedDuration": "96m"}, 36 + 96 / 4, id="soon as declared: two eighths more"),
+        pytest.param({"expectedDuration": "1h"}, 60 * 3 / 8, id="late by nothing yet: three eighths more"),
+        pytest.param({"expectedDuration": "50m"}, 50 * 12 / 8 - 60, id="late by more than an eighth: four eighths"),
+        pytest.param({"expectedDuration": "42m"}, 42 * 13 / 8 - 60, id="late by more than three eighths: five"),
+        pytest.param({"expectedDuration": "36m"}, 36 * 2 - 60, id="late by more than four eighths: as long again"),
         pytest.param(
             {"expectedDuration": "72m", "activeDeadlineSeconds": 4500}, 15, id="its deadline ends it until then"
         ),
@@ -62,8 +64,8 @@ def test_the_end(spec: dict[str, Any], left: float | None) -> None:
 
 def test_what_it_trained_before_a_restart_counts() -> None:
     ended = {"number": 1, "reason": "NodeLost", "charged": False, "ended": "2026-11-21T09:45:00Z"}
-    job = runs({"expectedDuration": "2h"}, attempts=[ended], cost={"trainedSeconds": 2400})
-    assert minutes(job) == 120 - 40 - 15
+    job = runs({"expectedDuration": "4h"}, attempts=[ended], cost={"trainedSeconds": 2400})
+    assert minutes(job) == 240 - 40 - 15
 
 
 def test_an_end_is_never_in_the_past_and_moves_a_few_times_alone() -> None:

@@ -32,13 +32,12 @@ from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, JobTerms
 QueuePlace = tuple[int, bool, bool, float, str, str, str]
 """Sorts as the queue: highest priority first, then who room is kept for, then by `stands_back` after the creation, age,
 namespace and name."""
-# A job of an hour is passed by those of a minute that come three hours after it at most. docs/queueing.md has the
-# figures of one, two, three, five and ten times, by tests/bench/queue_constants.py: the mean completion falls up to two
-# or three, and beyond it only the longest wait changes.
-STANDS_BACK = 3
-# Of one, two, four and eight days there: with less the long jobs keep the short ones waiting whenever the queue is
-# longer than that, and with more the longest wait exceeds 1.2 times that of a queue by age.
-MOST_BACK = timedelta(days=4)
+# A job of an hour is passed by those of a minute that come four hours after it at most. docs/queueing.md has the
+# figures of one to ten times and of one to eight days, of the real decision and of tests/bench/queue_constants.py:
+# with less the long jobs keep the short ones waiting whenever the queue is longer than that, and with more the longest
+# wait exceeds 1.2 times that of a queue by age.
+STANDS_BACK = 4
+MOST_BACK = timedelta(days=6)
 NOT_ASKED = Wait(Refusal(WaitCause.NOT_ASKED))
 UNREAD = Wait(Refusal(WaitCause.NOT_ASKED))
 """No decision yet: the job's templates must be read first."""

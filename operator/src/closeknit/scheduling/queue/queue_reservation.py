@@ -40,6 +40,7 @@ from closeknit.scheduling.reservation.earliest import earliest_fit
 from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, began_alike, expected_ends, terms_of
 from closeknit.scheduling.reservation.reserve import (
     aged_at,
+    ends_may_change_at,
     ends_that_count,
     in_turn,
     outlasts_trial,
@@ -142,7 +143,8 @@ class QueueReservation:
         if self._is_hopeless(shape, alone):
             return
         ends, aged = self._ends(alone), aged_at(case.job)
-        moments = [end.soonest for end in ends] + [at for at in [aged] if at is not None and at > self._now]
+        moments = [*ends_may_change_at(ends, self.terms, self._now)]
+        moments += [at for at in [aged] if at is not None and at > self._now]
         self.wake_at = min([*moments, *filter(None, [self.wake_at])], default=None)
         ends = ends_that_count(case.job, alone, ends, self.terms, self._now)
         is_aged = aged is not None and aged <= self._now

@@ -1,8 +1,8 @@
 """When running jobs are expected to end: by what they declare, by their deadline, or because they are over.
 
 What a declaration is off by is part of the run, and not of the wait for its end: an hour before its declared end a job
-of four days may run for another day. So an end is expected no sooner than halfway to when the job will have run half as
-long again as it declared: a job that waits for it waits no longer than twice what it was told, if it ends until then. A
+of four days may run for another day. So an end is expected no sooner than halfway to when the job will have run three
+quarters longer than it declared: a job that waits for it waits no longer than twice what it was told, if it ends until then. A
 job that runs longer still is expected to end a little later: by as long as it declared, one minute at least, and then
 by twice as much each time that it is still there. So a small mistake costs little, a declaration that is wrong by a
 factor of 100 is corrected ten times, and no end is ever in the past. (D. Tsafrir, Y. Etsion, D. Feitelson, "Backfilling
@@ -30,7 +30,7 @@ SHORTEST = timedelta(minutes=1)
 _STEPS = 8  # of what was declared, so that who is late by 20 % is corrected twice at most
 # One that declares a fifth too little takes a quarter longer, and a gang whose nodes are far apart up to 1.6 times as
 # long. Of none, two, three, four and six, by tests/bench/queue_constants.py: docs/queueing.md has the figures.
-_STEPS_ALLOWED = 4
+_STEPS_ALLOWED = 6
 # The grace period of a Pod that names none (terminationGracePeriodSeconds of Kubernetes).
 _GRACE = timedelta(seconds=30)
 _LONGEST_S = 100 * 365 * 86_400  # a duration may be written with any number of hours, and the calendar ends
@@ -87,11 +87,16 @@ class EndTerms(NamedTuple):
             return DatedEnd(self, ExpectedEnd(due, self.job.key, due), due)
         allowed = _with_time(self.declared, self.eighth, now)
         at = max(soonest, allowed or soonest)
-        latest = self.declared + _STEPS_ALLOWED * self.eighth
+        latest = _latest(self.declared, self.eighth)
         # `_with_time` gives a moment up to the one at which it is halfway to the last, that one included.
         halfway = soonest if allowed is None else min(allowed - (latest - allowed) + datetime.resolution, allowed)
         until = min(soonest, halfway, *filter(None, [due]))
         return DatedEnd(self, ExpectedEnd(at if due is None else min(at, due), self.job.key, soonest, is_late), until)
+
+    @property
+    def allowed_until(self) -> datetime | None:
+        """Until when its declaration is off by no more than is allowed for; None where it declares nothing."""
+        return None if self.declared is None else _latest(self.declared, self.eighth)
 
     def is_forced(self, end: ExpectedEnd) -> bool:
         """Whether that end of the job rests on no declaration."""
@@ -254,11 +259,16 @@ def _is_leaving(job: TrainingJob) -> bool:
 
 
 def _with_time(declared: datetime, step: timedelta, now: datetime) -> datetime | None:
-    """The first of the moments none, one, two, three and four steps behind `declared` that is no sooner than halfway to
-    the last of them; None where that has passed. An end that moved at every moment would move what is told, too."""
-    latest = declared + _STEPS_ALLOWED * step
+    """The first of the moments none to six steps behind `declared` that is no sooner than halfway to the last of them;
+    None where that has passed. An end that moved at every moment would move what is told, too."""
+    latest = _latest(declared, step)
     moments = (declared + steps * step for steps in range(_STEPS_ALLOWED + 1))
     return next((at for at in moments if at > now and 2 * (at - now) >= latest - now), None)
+
+
+def _latest(declared: datetime, step: timedelta) -> datetime:
+    """Until when a job may run with a declaration that is off by as much as is allowed for."""
+    return declared + _STEPS_ALLOWED * step
 
 
 def _extended(at: datetime, step: timedelta, now: datetime) -> datetime:

@@ -4,10 +4,10 @@ The first job in queue order that does not fit gets a reservation: the earliest 
 the ends that running jobs declare, with time for what declarations are off by. A job for which no moment can be said is
 passed by all, until it has waited long: then room is kept for it where the fewest jobs have to end, those that began
 first before others. So it is, too, where a moment was said for a job that has waited long, and one that passed it runs
-longer than it declared: nobody who comes later moves that room.
+much longer than it declared: nobody who comes later moves that room.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
@@ -19,7 +19,7 @@ from closeknit.lifecycle.status.conditions import moment
 from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.verdict import Refusal, Reservation, WaitCause
 from closeknit.scheduling.reservation.earliest import EarliestFit
-from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, JobTerms, begun, silent_jobs
+from closeknit.scheduling.reservation.expected_ends import EndTerms, ExpectedEnd, JobTerms, begun, silent_jobs
 
 # A day's queue is usual where GPUs are short, and half a day is worth idle GPUs to a gang that small jobs pass: from
 # then on it waits as long as the jobs on its GPUs run, and no longer.
@@ -46,14 +46,28 @@ def ends_that_count(
     job: TrainingJob, cluster: Cluster, ends: tuple[ExpectedEnd, ...], terms: JobTerms, now: datetime
 ) -> tuple[ExpectedEnd, ...]:
     """The ends by which room is searched for a job. Declarations count for nothing for one that has waited long, where
-    a job that got its GPUs meanwhile runs longer than it declared: such ends move its room to and fro between domains,
-    so that it comes free in none. What the job was told before stays while it may hold."""
+    a job that got its GPUs meanwhile runs longer than is allowed for: such ends move its room to and fro between
+    domains, so that it comes free in none. What the job was told before stays while it may hold."""
     aged = aged_at(job)
     if aged is not None and aged <= now:
-        is_misled = any(end.is_late and begun(cluster.jobs[end.job], now) >= aged - AGED for end in ends)
+        wrong = (end for end in ends if end.is_late and _is_wrong(terms.by_job[end.job], now))
+        is_misled = any(begun(cluster.jobs[end.job], now) >= aged - AGED for end in wrong)
         ends = tuple(end for end in ends if terms.by_job[end.job].is_forced(end)) if is_misled else ends
     told = job.status.pending.estimated_start if job.status.pending is not None else None
     return ends if told is None else _as_told(ends, moment(told))
+
+
+def ends_may_change_at(ends: Sequence[ExpectedEnd], terms: JobTerms, now: datetime) -> Iterator[datetime]:
+    """The moments after now at which these are others, or count no more, though nothing has changed."""
+    for end in ends:
+        yield end.soonest
+        allowed = terms.by_job[end.job].allowed_until if end.is_late else None
+        if allowed is not None and allowed > now:
+            yield allowed
+
+
+def _is_wrong(terms: EndTerms, now: datetime) -> bool:
+    return terms.allowed_until is not None and terms.allowed_until <= now
 
 
 def _as_told(ends: tuple[ExpectedEnd, ...], told: datetime) -> tuple[ExpectedEnd, ...]:
