@@ -171,7 +171,7 @@ class Invariants:
         name, status = job["metadata"]["name"], job.get("status", {})
         limit = (job["spec"].get("restart") or {}).get("limit", 0)
         charges, last = status.get("charges") or (), _last_end(job)
-        if len(charges) > limit and last.get("reason") != "RestartLimitExceeded":  # while no operator counts, gangs go on
+        if len(charges) > limit and last.get("reason") != "RestartLimitExceeded":  # gangs go on while nobody counts
             yield f"{name} has started again {len(charges)} times within its window, and may {limit} times"
         if last == _last_end(before):
             return

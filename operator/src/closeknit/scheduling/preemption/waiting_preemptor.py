@@ -14,6 +14,7 @@ from closeknit.lifecycle.failures.kept_shares import fitness
 from closeknit.lifecycle.status.pauses import over_at
 from closeknit.lifecycle.verdict import Await, Book, Refusal, Wait, WaitCause
 from closeknit.placement.values.placement import Placement
+from closeknit.placement.values.request import Request
 from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.policy.spares import only_on, with_labelled, with_spares
@@ -45,23 +46,19 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
         return Outcome(Await(held.awaits, words_now(held.awaits, room.cluster, case.key.namespace)), is_settled=False)
     job, now = case.job, walk.now
     away = avoided_nodes(job, room.cluster, now)
-    asked = replace(walk.questions.request(case), avoided=away.nodes)
+    whole = replace(walk.questions.request(case), avoided=away.nodes)
+    asked = replace(whole, gpus=min(whole.gpus, held.gpus)) if job.spec.elastic is not None else whole
     free = room.cluster.with_job(unbooked(job))
     there = alone(case, free, walk)
     own = with_labelled(only_on(asked, frozenset(share.node for share in held.shares)), there)
+    stay = _standing(held.awaits, case, room.cluster, walk)
+    settled = walk.preemptions.settled(free)
+    if whole != asked and (all_of_it := _with_all(case, whole, stay, room, free, walk)) is not None:
+        return all_of_it
     if (
         answer := passing(case, asked, placed(case, asked, there, walk), there, walk) or placed(case, own, there, walk)
     ) is not None:
-        if (cannot := cannot_be_made(case, answer, walk.questions.shape(asked), None, room)) is not None:
-            cannot.room, cannot.is_settled, cannot.scene = room.more(free), False, None
-            return cannot
-        answer = walk.reserving.without_spares_there(job, with_spares(job, answer, asked, there, walk))
-        walk.reserving.note(job, answer)
-        return Outcome(
-            Book(answer), is_settled=False, room=_after(held, answer, room, free.with_job(assumed(job, answer)))
-        )
-    stay = _standing(held.awaits, case, room.cluster, walk)
-    settled = walk.preemptions.settled(free)
+        return _booked(case, asked, answer, room, free, walk)
     if any(holds(each, free) for each in stay):  # who has not ended yet goes only if that is still needed
         apart = settled.without(away.devices)
         found = passing(case, asked, placed(case, asked, apart, walk), apart, walk)
@@ -85,6 +82,35 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if found is None or not stay or len(stay) > MAX_AWAITED:
         return _given_back(room, free)
     return _holding(case, found, stay, room, free)
+
+
+def _with_all(
+    case: Case, whole: Request, stay: Sequence[AwaitedAttempt], room: Room, free: Cluster, walk: Walk
+) -> Outcome | None:
+    """The verdict on one that others make room for with fewer GPUs, and that can have all of them now, or once those
+    are gone; None where it cannot. It would otherwise start with fewer, and others take what comes free a moment
+    later. `free` is the cluster without what it held."""
+    there = alone(case, free, walk)
+    if (answer := passing(case, whole, placed(case, whole, there, walk), there, walk)) is not None:
+        return _booked(case, whole, answer, room, free, walk)
+    settled = walk.preemptions.settled(free)
+    away = avoided_nodes(case.job, room.cluster, walk.now)
+    soon = settled.after(tuple(leaving(settled, stay))).without(away.devices)
+    found = passing(case, whole, placed(case, whole, soon, walk), soon, walk) if stay else None
+    return None if found is None else _holding(case, found, tuple(stay), room, free)
+
+
+def _booked(case: Case, asked: Request, answer: Placement, room: Room, free: Cluster, walk: Walk) -> Outcome:
+    """The verdict on one that gets this, which is free. `free` is the cluster without what it held."""
+    job = case.job
+    if (cannot := cannot_be_made(case, answer, walk.questions.shape(asked), None, room)) is not None:
+        cannot.room, cannot.is_settled, cannot.scene = room.more(free), False, None
+        return cannot
+    spared = with_spares(job, answer, asked, alone(case, free, walk), walk)
+    answer = walk.reserving.without_spares_there(job, spared)
+    walk.reserving.note(job, answer)
+    after = _after(room.cluster.booking_of(case.key), answer, room, free.with_job(assumed(job, answer)))
+    return Outcome(Book(answer), is_settled=False, room=after)
 
 
 def _without_them(

@@ -2,12 +2,12 @@
 
 What a declaration is off by is part of the run, and not of the wait for its end: an hour before its declared end a job
 of four days may run for another day. So an end is expected no sooner than halfway to when the job will have run three
-quarters longer than it declared: a job that waits for it waits no longer than twice what it was told, if it ends until then. A
-job that runs longer still is expected to end a little later: by as long as it declared, one minute at least, and then
-by twice as much each time that it is still there. So a small mistake costs little, a declaration that is wrong by a
-factor of 100 is corrected ten times, and no end is ever in the past. (D. Tsafrir, Y. Etsion, D. Feitelson, "Backfilling
-using system-generated predictions rather than user runtime estimates", IEEE TPDS 18, 2007, extend predictions in
-growing steps, too.)
+quarters longer than it declared: a job that waits for it waits no longer than twice what it was told, if it ends until
+then. A job that runs longer still is expected to end a little later: by as long as it declared, one minute at least,
+and then by twice as much each time that it is still there. So a small mistake costs little, a declaration that is wrong
+by a factor of 100 is corrected ten times, and no end is ever in the past. (D. Tsafrir, Y. Etsion, D. Feitelson,
+"Backfilling using system-generated predictions rather than user runtime estimates", IEEE TPDS 18, 2007, extend
+predictions in growing steps, too.)
 """
 
 from collections.abc import Collection, Mapping

@@ -1,22 +1,17 @@
 """An elastic job that has waited for all of its GPUs starts with fewer.
 
-The rule: once it has waited for WAITS_FOR_ALL, it gets the largest size that fits and keeps its groups whole, unless
-the room that is kept for it is expected to be free within FORETOLD_SOON.
+It gets the largest size that fits and keeps its groups whole; elastic/fewer_from.py says from when on.
 """
 
 from dataclasses import replace
-from datetime import datetime, timedelta
 
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.book_gang import assumed
-from closeknit.lifecycle.status.conditions import moment
-from closeknit.lifecycle.status.pauses import over_at
-from closeknit.lifecycle.status.pending import traits
-from closeknit.lifecycle.transitions.runs import WAITS_FOR_ALL
 from closeknit.lifecycle.verdict import Book, Wait, WaitCause
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
+from closeknit.scheduling.elastic.fewer_from import all_come_soon, fewer_from
 from closeknit.scheduling.elastic.sizes import fewer, largest
 from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.policy_context import Policy, Walk
@@ -25,9 +20,6 @@ from closeknit.scheduling.preemption.trial_placement import alone, passing, plac
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.reserve import waits_for_room_or_turn
-
-# Of a wait for all GPUs that is known to end so soon the restart would be the greater part.
-FORETOLD_SOON = timedelta(minutes=5)
 
 
 def or_with_fewer(policy: Policy) -> Policy:
@@ -48,7 +40,7 @@ def _with_fewer(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome
         return outcome
     if not waits_for_room_or_turn(outcome.verdict.refusal):
         return outcome
-    ready = _ready_at(case, walk.now)
+    ready = fewer_from(job, case.workload, walk.now)
     if ready is None:  # it is told first that it waits, and for what
         return outcome
     if walk.now < ready:
@@ -58,7 +50,7 @@ def _with_fewer(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome
     if (barred := walk.probation.refusal(job, case.answers, is_trial=is_trial)) is not None:
         put_off(outcome, job, barred)
         return outcome
-    if _starts_soon(case, walk) or not walk.questions.take_more(case.place):
+    if all_come_soon(job, walk.reserving.current, walk.now) or not walk.questions.take_more(case.place):
         outcome.is_settled = False
         return outcome
     away = avoided_nodes(job, room.cluster, walk.now)
@@ -76,26 +68,6 @@ def _with_fewer(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome
     walk.reserving.note(job, found)
     booked = room.less(room.cluster.with_job(assumed(job, found)), is_trial=is_trial)
     return Outcome(Book(found), outcome.shape, is_settled=False, room=booked)
-
-
-def _ready_at(case: Case, now: datetime) -> datetime | None:
-    """From when on it starts with fewer; None where it is not told yet that it waits for room, or that its Pods were
-    refused: after that pause it goes on where it was. What it waits for Kueue does not count."""
-    pending = case.job.status.pending
-    known = traits(None if pending is None else pending.reason)
-    if pending is None or not (known.is_for_room or known.first_pause_s):
-        return None
-    ready = moment(pending.queued_since or pending.since) + WAITS_FOR_ALL
-    admitted = None if case.workload is None else case.workload.condition("Admitted")
-    return ready if admitted is None else max(ready, over_at(admitted.last_transition_time, WAITS_FOR_ALL, now))
-
-
-def _starts_soon(case: Case, walk: Walk) -> bool:
-    """Whether all of its GPUs are expected to be free soon. A job that runs longer than it declared tells nothing."""
-    kept = walk.reserving.current
-    if kept is None or kept.job != case.key or kept.at is None or kept.late:
-        return False
-    return kept.at <= walk.now + FORETOLD_SOON
 
 
 def _largest(case: Case, asked: Request, there: Cluster, sizes: range, walk: Walk) -> Placement | None:

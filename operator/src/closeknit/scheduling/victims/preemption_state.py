@@ -86,7 +86,7 @@ class Preemptions:
         self._came_to: QueuePlace | None = None
         self._head = max(1, NODES_PER_DECISION // max(1, len(cluster.nodes))) if are_bounded else None
         self._turn = TURN_SEARCHES
-        self._vain: dict[tuple[Request, int], Cluster] = {}
+        self._vain: dict[tuple[Request, int, int], Cluster] = {}
         self._lenders: dict[int, Lenders] = {}
         self._lent_in_vain: dict[LentKey, LentInVain] = {}
         self._last_in_vain = last.lent_in_vain
@@ -219,13 +219,13 @@ class Preemptions:
         awaited = (each for by, them in cluster.awaiting.items() if by not in self.ends_nobody for each in them)
         return cluster.after((*going(cluster, self._now), *leaving(cluster, awaited)))
 
-    def is_vain(self, asked: Request, priority: int, cluster: Cluster) -> bool:
-        """Whether it is known that nobody's going would help in this very cluster."""
-        return self._vain.get((asked, priority)) is cluster
+    def is_vain(self, asked: Request, least: int, priority: int, cluster: Cluster) -> bool:
+        """Whether it is known that nobody's going would help in this very cluster, at any size down to that one."""
+        return self._vain.get((asked, least, priority)) is cluster
 
-    def in_vain(self, asked: Request, priority: int, cluster: Cluster) -> None:
+    def in_vain(self, asked: Request, least: int, priority: int, cluster: Cluster) -> None:
         """Nobody's going would help."""
-        self._vain[asked, priority] = cluster
+        self._vain[asked, least, priority] = cluster
 
     def may_search(self, place: QueuePlace) -> bool:
         """Whether there is a search left for the job of this place, behind those before."""

@@ -7,7 +7,7 @@ what is cheap beside it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import inf
 
@@ -64,6 +64,13 @@ def search_victims(ground: Ground, asked: Request, victims: Sequence[Victim]) ->
     found = _exactly(ground, asked, victims, MOST_TRIED) if is_few else _by_domains(ground, asked, victims)
     placement = None if found is None else ground.place(ground.without(found))
     return None if found is None or placement is None else ChosenVictims(tuple(sorted(found, key=_key)), placement)
+
+
+def sizes_without(cluster: Cluster, asked: Request, victims: Sequence[Victim], sizes: range) -> list[int]:
+    """The sizes of a gang for which one domain has GPUs enough once all of these are gone, the largest first: no other
+    could fit."""
+    counts = _Counts.of(cluster, replace(asked, gpus=max(sizes, default=0)), victims)
+    return [size for size in reversed(sizes) if size <= counts.most(victims)]
 
 
 def _key(victim: Victim) -> tuple[str, str]:
@@ -136,6 +143,12 @@ class _Counts:
             return True
         there = frozenset(gone)
         return any(self._room(nodes, there) >= self.wanted for nodes in self.domains.values())
+
+    def most(self, gone: Sequence[Victim]) -> float:
+        """The GPUs that a domain can have at most once these are gone; the wanted ones, or without a limit, where it
+        can have them."""
+        there = frozenset(gone)
+        return max((self._room(nodes, there) for nodes in self.domains.values()), default=0) if self.wanted else inf
 
     def _room(self, nodes: Sequence[str], gone: frozenset[Victim]) -> int:
         room = 0
