@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 
+from closeknit.api.names import JobKey
 from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import State
+from closeknit.lifecycle.verdict import Book
 from closeknit.lifecycle.writes.plan import Plan
 from closeknit.lifecycle.writes.resource_quotas import Quota
+from closeknit.scheduling.decision import decide
+from closeknit.scheduling.memo.memory import Memory
+from closeknit.scheduling.victims.victim import unbooked
 from scenarios.manifests import priority_class, training_job
 from scenarios.stories import run_trainers
 from scenarios.story import Story, dra_node, plugin_node
@@ -549,3 +554,31 @@ def parts(plan: Plan) -> list[Plan]:
     each = [replace(plan, status=None, demand=None, probes=(), opening=(), actions=(one,)) for one in plan.actions]
     begun = [replace(plan, status=None, demand=None, probes=(), opening=(one,), actions=()) for one in plan.opening]
     return [*([first] if plan.status is not None else []), *begun, *each]
+
+
+def test_what_one_gives_up_for_another_place_is_nobody_elses_before_that_is_stored() -> None:
+    """The first finds a free node and leaves the one that it waits for. A job that went for it would have its node back
+    in the same decision, though the second needs it more; and were the operator killed between the two writes, both
+    would have it."""
+    story = site(plugin_node, job("peer", **HIGH), job("low-1"), job("low-2"), nodes=3)
+    story.add(priority_class("middle", 50))
+    for name, urgent in (("first", "high"), ("second", "middle")):
+        story.add(job(name, priorityClassName=urgent))
+        story.settle()
+    before = {name: places(story, name) for name in ("peer", "first", "second")}
+    assert sorted(before.values()) == [["gpu-1"], ["gpu-2"], ["gpu-3"]]
+    story.change_pod("peer-a1-worker-00000", phase="Succeeded")
+    story.lose_node(before["second"][0])
+    story.pass_time(61)
+    cluster = story.cluster
+    over = cluster.with_job(unbooked(cluster.jobs[JobKey("team-b", "peer")]))
+    found = decide(over, story.tables, Memory(story.answers), story.now).schedule
+    booked = {key.name: verdict.placement.shares for key, verdict in found.items() if isinstance(verdict, Book)}
+    assert {name: [share.node for share in shares] for name, shares in booked.items()} == {"first": before["peer"]}
+    story.settle()
+    assert sorted([places(story, "first"), places(story, "second")]) == sorted([before["peer"], before["first"]])
+
+
+def places(story: Story, name: str) -> list[str]:
+    placement = story.status(name).placement
+    return [] if placement is None else [share.name for share in placement.nodes]

@@ -9,7 +9,6 @@ from closeknit.api.trainingjob_status import MAX_AWAITED
 from closeknit.cluster.booking.booking import AwaitedAttempt, Booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
-from closeknit.lifecycle.book_gang import assumed
 from closeknit.lifecycle.failures.kept_shares import fitness
 from closeknit.lifecycle.status.pauses import over_at
 from closeknit.lifecycle.verdict import Await, Book, Refusal, Wait, WaitCause
@@ -22,6 +21,7 @@ from closeknit.scheduling.preemption.leaving_victim import goes
 from closeknit.scheduling.preemption.select_victims import select_victims
 from closeknit.scheduling.preemption.trial_placement import alone, passing, placed
 from closeknit.scheduling.preemption.words import given, holds, remaining, room_words, words_now
+from closeknit.scheduling.queue.both_bookings import holding_both
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.victims.victim import leaving, unbooked, victims
@@ -81,7 +81,7 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
             found, stay = made.placement, (*stay, *(victim.awaited for victim in made.victims))
     if found is None or not stay or len(stay) > MAX_AWAITED:
         return _given_back(room, free)
-    return _holding(case, found, stay, room, free)
+    return _holding(case, found, stay, room)
 
 
 def _with_all(
@@ -97,7 +97,7 @@ def _with_all(
     away = avoided_nodes(case.job, room.cluster, walk.now)
     soon = settled.after(tuple(leaving(settled, stay))).without(away.devices)
     found = passing(case, whole, placed(case, whole, soon, walk), soon, walk) if stay else None
-    return None if found is None else _holding(case, found, tuple(stay), room, free)
+    return None if found is None else _holding(case, found, tuple(stay), room)
 
 
 def _booked(case: Case, asked: Request, answer: Placement, room: Room, free: Cluster, walk: Walk) -> Outcome:
@@ -109,8 +109,7 @@ def _booked(case: Case, asked: Request, answer: Placement, room: Room, free: Clu
     spared = with_spares(job, answer, asked, alone(case, free, walk), walk)
     answer = walk.reserving.without_spares_there(job, spared)
     walk.reserving.note(job, answer)
-    after = _after(room.cluster.booking_of(case.key), answer, room, free.with_job(assumed(job, answer)))
-    return Outcome(Book(answer), is_settled=False, room=after)
+    return Outcome(Book(answer), is_settled=False, room=_with_both(case, answer, (), room))
 
 
 def _without_them(
@@ -120,7 +119,7 @@ def _without_them(
     none: it holds on, for others that came later would take what it gave back, and nobody ends for it."""
     ended = tuple(each for each in stay if not holds(each, free))
     if ended:
-        return _holding(case, found, ended, room, free)
+        return _holding(case, found, ended, room)
     if any(each.moves for each in stay):
         return _given_back(room, free)
     walk.preemptions.ends_nobody.add(case.key)
@@ -135,21 +134,18 @@ def _blips_until(held: Booking, cluster: Cluster, now: datetime) -> datetime | N
     return max((at for at in moments if at > now), default=None)
 
 
-def _holding(
-    case: Case, placement: Placement, awaited: tuple[AwaitedAttempt, ...], room: Room, free: Cluster
-) -> Outcome:
-    """It holds this instead of what it held. `free` is the cluster without that."""
-    cluster = free.with_job(assumed(case.job, placement, awaited))
-    held = room.cluster.booking_of(case.key)
-    after = _after(held, placement, room, cluster)
+def _holding(case: Case, placement: Placement, awaited: tuple[AwaitedAttempt, ...], room: Room) -> Outcome:
+    """It holds this instead of what it held."""
+    after = _with_both(case, placement, awaited, room)
     return Outcome(Await(awaited, room_words(awaited, case.key.namespace), placement), is_settled=False, room=after)
 
 
-def _after(held: Booking | None, placement: Placement, room: Room, cluster: Cluster) -> Room:
-    """The room once a job has this in place of what it held: nothing comes free where that is the same."""
-    before = {(share.node, share.gpus) for share in held.shares if share.server is None} if held is not None else set()
-    is_same = before <= {(share.node, share.gpus) for share in placement.shares}
-    return room.less(cluster) if is_same else room.more(cluster)
+def _with_both(case: Case, placement: Placement, awaited: tuple[AwaitedAttempt, ...], room: Room) -> Room:
+    """The room once a job has this in place of what it held, which nobody gets before that is stored: both would have
+    it if the operator were killed between the two writes."""
+    held = room.cluster.booking_of(case.key)
+    assert held is not None  # noqa: S101 - it waits for others with a booking, for the type checker
+    return room.less(room.cluster.with_job(holding_both(case.job, placement, held, awaited)))
 
 
 def _given_back(room: Room, free: Cluster) -> Outcome:
