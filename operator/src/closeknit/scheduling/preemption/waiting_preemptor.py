@@ -80,7 +80,7 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
         if made is not None:
             found, stay = made.placement, (*stay, *(victim.awaited for victim in made.victims))
     if found is None or not stay or len(stay) > MAX_AWAITED:
-        return _given_back(room, free)
+        return _given_back()
     return _holding(case, found, stay, room)
 
 
@@ -104,7 +104,7 @@ def _booked(case: Case, asked: Request, answer: Placement, room: Room, free: Clu
     """The verdict on one that gets this, which is free. `free` is the cluster without what it held."""
     job = case.job
     if (cannot := cannot_be_made(case, answer, walk.questions.shape(asked), None, room)) is not None:
-        cannot.room, cannot.is_settled, cannot.scene = room.more(free), False, None
+        cannot.is_settled, cannot.scene = False, None
         return cannot
     spared = with_spares(job, answer, asked, alone(case, free, walk), walk)
     answer = walk.reserving.without_spares_there(job, spared)
@@ -121,7 +121,7 @@ def _without_them(
     if ended:
         return _holding(case, found, ended, room)
     if any(each.moves for each in stay):
-        return _given_back(room, free)
+        return _given_back()
     walk.preemptions.ends_nobody.add(case.key)
     return None
 
@@ -148,10 +148,10 @@ def _with_both(case: Case, placement: Placement, awaited: tuple[AwaitedAttempt, 
     return room.less(room.cluster.with_job(holding_both(case.job, placement, held, awaited)))
 
 
-def _given_back(room: Room, free: Cluster) -> Outcome:
-    """It holds nothing any more, and is looked at as any other job once that is stored."""
+def _given_back() -> Outcome:
+    """It holds nothing any more once that is stored; until then nobody gets what it held."""
     refusal = Refusal(WaitCause.NO_FIT, PendingReason.INSUFFICIENT_GPUS, _GIVEN_BACK)
-    return Outcome(Wait(refusal), is_settled=False, room=room.more(free))
+    return Outcome(Wait(refusal), is_settled=False)
 
 
 def _standing(
