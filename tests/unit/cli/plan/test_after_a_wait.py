@@ -12,8 +12,9 @@ from closeknit.cli.plan.plan_table import print_table
 from closeknit.cluster.store.watched_kinds import from_document
 from closeknit.lifecycle.status.conditions import timestamp
 from scenarios.manifests import training_job
-from scenarios.story import Story
+from scenarios.story import Story, plugin_node
 from unit.scheduling.defragment.test_planned_moves import scattered
+from unit.scheduling.preemption.test_preempted_jobs import HIGH, job, site
 from unit.scheduling.resizing.test_elastic_jobs import begin
 
 WHOLE_NODE = {"gpus": 8, "topology": {"gpusPerNode": 8}}
@@ -75,6 +76,17 @@ def test_an_elastic_job_is_told_with_how_many_gpus_it_starts_and_where() -> None
     assert answer.later == (
         "once it has waited for a minute, it starts with 8 of its 16 GPUs on gpu-1, gpu-2, and grows later",
     )
+
+
+def test_an_elastic_job_is_told_who_makes_room_for_fewer() -> None:
+    peer, lows = job("peer", **HIGH), [job(f"low-{number}") for number in range(3)]
+    story = site(plugin_node, peer, *lows, nodes=4)
+    asked = {**WHOLE_NODE, **HIGH, "gpus": 32, "elastic": {"minGPUs": 8}}
+    assert refused(story, asked).later == (
+        "once it has waited for a minute, team-b/low-0, team-b/low-1 and team-b/low-2 make room for it, by priority, "
+        "and it starts with 24 of its 32 GPUs on gpu-2, gpu-3, gpu-4",
+    )
+    assert "3 jobs of other namespaces make room for it" in refused(story, asked, "team-a").later[0]
 
 
 def test_one_of_which_no_size_fits_is_told_nothing_of_it() -> None:

@@ -1,6 +1,8 @@
-"""What becomes of a job that does not fit now, if it waits and nothing else changes: it starts with fewer GPUs, or
-others move for it. The operator does either only for a job that has waited, so the same decision is asked at that
-moment."""
+"""What becomes of a job that does not fit now, if it waits and nothing else changes.
+
+It starts with fewer GPUs, others make room for so many, or others move for it. The operator does any of these only for
+a job that has waited, so the same decision is asked at that moment.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from closeknit.lifecycle.transitions.runs import WAITS_FOR_ALL
 from closeknit.lifecycle.verdict import Await, Book, Verdict
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.values.placement import Placement
-from closeknit.placement.values.sentences import count
+from closeknit.placement.values.sentences import count, listed
 from closeknit.scheduling.defragment.planned_moves import WAITS_FOR_ITSELF
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.schedule import schedule
@@ -56,8 +58,13 @@ class _Waits:
         if elastic is not None and elastic.min_gpus < asked:
             match self._verdict(WAITS_FOR_ALL):
                 case Book(placement):
-                    gpus, nodes = f"{_gpus(placement)} of its {count(asked, 'GPU')}", _nodes(placement)
-                    yield f"once it has waited for a minute, it starts with {gpus} on {nodes}, and grows later"
+                    yield f"once it has waited for a minute, it starts {_with(placement, asked)}, and grows later"
+                    return
+                case Await(awaits, _, Placement() as placement) if not any(each.moves for each in awaits):
+                    who = _who([each.job for each in awaits], self.job.key.namespace)
+                    make = "makes" if len(awaits) == 1 else "make"
+                    room = f"{who} {make} room for it, by priority"
+                    yield f"once it has waited for a minute, {room}, and it starts {_with(placement, asked)}"
                     return
         for wait in _MOVED_AFTER if _may_any_move(self.cluster.jobs.values()) else ():
             verdict = self._verdict(wait)
@@ -86,12 +93,20 @@ def _nodes(placement: Placement) -> str:
     return names([share.node for share in placement.shares])
 
 
+def _with(placement: Placement, asked: int) -> str:
+    return f"with {_gpus(placement)} of its {count(asked, 'GPU')} on {_nodes(placement)}"
+
+
 def _moving(jobs: Sequence[JobKey], namespace: str) -> str:
-    """Who moves, without names of other namespaces."""
+    return f"{_who(jobs, namespace)} {'moves' if len(jobs) == 1 else 'move'} elsewhere"
+
+
+def _who(jobs: Sequence[JobKey], namespace: str) -> str:
+    """These jobs, without names of other namespaces."""
     own = [str(each) for each in jobs if each.namespace == namespace]
     others = len(jobs) - len(own)
     told = [*own, *([f"{count(others, 'job')} of other namespaces"] if others else [])]
-    return f"{' and '.join(told)} {'moves' if len(jobs) == 1 else 'move'} elsewhere"
+    return listed(told, "and")
 
 
 def _minutes(wait: timedelta) -> str:

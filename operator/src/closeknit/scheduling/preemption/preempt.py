@@ -13,16 +13,17 @@ job that others make room for, and one that makes room, makes none for a third.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import AvoidedNodes, avoided_nodes
 from closeknit.lifecycle.book_gang import assumed
 from closeknit.lifecycle.verdict import Await, Wait, WaitCause
+from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.elastic.fewer_from import all_come_soon, fewer_from
-from closeknit.scheduling.elastic.sizes import fewer, largest
+from closeknit.scheduling.elastic.sizes import EACH_ASKED, fewer, largest
 from closeknit.scheduling.policy.admit import admit, cannot_be_made
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.policy.probation import put_off
@@ -33,6 +34,7 @@ from closeknit.scheduling.preemption.trial_placement import alone, placed
 from closeknit.scheduling.preemption.words import room_words
 from closeknit.scheduling.queue.entries import UNSEARCHED, Case, Outcome
 from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.victims.cheapest_victims import EXACT
 from closeknit.scheduling.victims.victim import Victim, gone, victims
 from closeknit.scheduling.victims.victim_search import ChosenVictims, sizes_without
 
@@ -43,8 +45,8 @@ MOST_GRACE = timedelta(minutes=10)
 # A webhook may let a Pod pass on trial and refuse it then, and a quota may be used up meanwhile. Each such try costs
 # others their run since the last checkpoint.
 _IN_VAIN_FOR = timedelta(hours=1)
-# Of the sizes for which GPUs enough could come free, the largest ones; and the least one after them. Each costs a
-# search for victims, on 5,000 nodes 0.15 s where it is in vain.
+# Of the sizes for which GPUs enough could come free, the largest ones; and the least one after them. Among more than
+# a dozen jobs each costs a search that takes 0.15 s on 5,000 nodes where it is in vain.
 SIZES_TRIED = 2
 
 
@@ -65,22 +67,20 @@ def preempt(case: Case, room: Room, walk: Walk) -> Outcome:
         return outcome
     priority = cluster.priority(case.job)
     there = victims(cluster, priority, walk.now)
-    made = select_victims(case, asked, away, soon, there, walk)
-    if made is None and (sizes := _smaller(case, asked, walk)):
+    ground = _Ground(case, away, soon, there, walk)
+    found = ground.for_all(asked)
+    if found.made is None and (sizes := _smaller(case, asked, walk)):
         if not walk.questions.take_more(case.place):
             outcome.is_settled = False
             return outcome
-        asked, made = _for_fewer(case, asked, sizes, away, soon, there, walk)
-    if made is None:
+        found = ground.for_fewer(asked, sizes, found)
+    if found.is_vain:
         if not (_has_left(case, cluster) or away.devices):  # others may take what it avoids
             known.in_vain(asked, _least(case, asked, walk), priority, cluster)
         outcome.holders = known.holders_of(cluster)
         return outcome
-    if _delays_the_first(case, made, soon, walk):  # others may do that stand on other GPUs
-        apart = replace(away, devices=walk.reserving.with_kept(away.devices))
-        made = select_victims(case, asked, apart, soon, there, walk)
-    is_needed = made is not None and not _starts_sooner(case, asked, made.victims, room, walk)
-    if made is None or not is_needed or _delays_the_first(case, made, soon, walk):
+    asked, made = found.asked, found.made
+    if made is None or _starts_sooner(case, asked, made.victims, room, walk):
         outcome.is_settled = False
         return outcome
     walk.reserving.withdraw(case.key)
@@ -109,26 +109,55 @@ def _least(case: Case, asked: Request, walk: Walk) -> int:
     return next(iter(_smaller(case, asked, walk)), asked.gpus)
 
 
-def _for_fewer(
-    case: Case,
-    asked: Request,
-    sizes: range,
-    away: AvoidedNodes,
-    soon: Cluster,
-    there: Sequence[Victim],
-    walk: Walk,
-) -> tuple[Request, ChosenVictims | None]:
-    """Who goes so that it fits with one of these sizes, the largest that is found; nobody where one fits without that.
-    `soon` is the cluster once all are gone that go anyway."""
-    free = soon.without(away.devices)
-    if not there or largest(sizes, asked, lambda gpus: placed(case, replace(asked, gpus=gpus), free, walk), free):
-        return asked, None
-    enough = sizes_without(free, asked, there, sizes)
-    for gpus in dict.fromkeys([*enough[:SIZES_TRIED], *enough[-1:]]):
-        smaller = replace(asked, gpus=gpus)
-        if (made := select_victims(case, smaller, away, soon, there, walk)) is not None:
-            return smaller, made
-    return asked, None
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a search for victims came to."""
+
+    asked: Request
+    made: ChosenVictims | None
+    """Who goes; None where nobody does."""
+    is_vain: bool
+    """Whether nobody's going would help, whatever is kept for a job before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """Who may go for a job, and from where."""
+
+    case: Case
+    away: AvoidedNodes
+    soon: Cluster
+    """The cluster once all are gone that go anyway."""
+    there: Sequence[Victim]
+    walk: Walk
+
+    def for_all(self, asked: Request) -> _Found:
+        """Who goes so that it fits, and takes nothing of what is kept for a job before it."""
+        case, soon, walk = self.case, self.soon, self.walk
+        made = select_victims(case, asked, self.away, soon, self.there, walk)
+        if made is None or not _delays_the_first(case, made, soon, walk):
+            return _Found(asked, made, is_vain=made is None)
+        apart = replace(self.away, devices=walk.reserving.with_kept(self.away.devices))  # others may do that
+        made = select_victims(case, asked, apart, soon, self.there, walk)
+        return _Found(asked, None if made is None or _delays_the_first(case, made, soon, walk) else made, is_vain=False)
+
+    def for_fewer(self, asked: Request, sizes: range, for_all: _Found) -> _Found:
+        """The same with one of these sizes, the largest that is found; nobody goes where one fits without that."""
+        free = self.soon.without(self.away.devices)
+
+        def place(gpus: int) -> Placement | None:
+            return placed(self.case, replace(asked, gpus=gpus), free, self.walk)
+
+        if not self.there or largest(sizes, asked, place, free):
+            return for_all
+        enough, is_vain = sizes_without(free, asked, self.there, sizes), for_all.is_vain
+        tried = SIZES_TRIED if len(self.there) > EXACT else EACH_ASKED
+        for gpus in dict.fromkeys([*enough[:tried], *enough[-1:]]):
+            found = self.for_all(replace(asked, gpus=gpus))
+            if found.made is not None:
+                return found
+            is_vain = is_vain and found.is_vain
+        return _Found(asked, None, is_vain)
 
 
 def _sparing(case: Case, asked: Request, made: ChosenVictims, soon: Cluster, walk: Walk) -> ChosenVictims:

@@ -14,6 +14,7 @@ from closeknit.lifecycle.status.pauses import over_at
 from closeknit.lifecycle.verdict import Await, Book, Refusal, Wait, WaitCause
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
+from closeknit.scheduling.elastic.sizes import fewer, largest
 from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.policy.spares import only_on, with_labelled, with_spares
@@ -47,14 +48,12 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
     job, now = case.job, walk.now
     away = avoided_nodes(job, room.cluster, now)
     whole = replace(walk.questions.request(case), avoided=away.nodes)
-    asked = replace(whole, gpus=min(whole.gpus, held.gpus)) if job.spec.elastic is not None else whole
+    asked = replace(whole, gpus=held.gpus) if held.gpus in fewer(job.spec, whole.gpus) else whole
     free = room.cluster.with_job(unbooked(job))
     there = alone(case, free, walk)
     own = with_labelled(only_on(asked, frozenset(share.node for share in held.shares)), there)
     stay = _standing(held.awaits, case, room.cluster, walk)
     settled = walk.preemptions.settled(free)
-    if whole != asked and (all_of_it := _with_all(case, whole, stay, room, free, walk)) is not None:
-        return all_of_it
     if (
         answer := passing(case, asked, placed(case, asked, there, walk), there, walk) or placed(case, own, there, walk)
     ) is not None:
@@ -79,25 +78,13 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
         made = select_victims(case, asked, away, soon, [each for each in others if each.key not in asked_already], walk)
         if made is not None:
             found, stay = made.placement, (*stay, *(victim.awaited for victim in made.victims))
+    if found is None and stay:  # an elastic one goes on with what is left
+        left = soon.without(away.devices)
+        sizes = fewer(job.spec, asked.gpus)
+        found = largest(sizes, asked, lambda gpus: placed(case, replace(asked, gpus=gpus), left, walk), left)
     if found is None or not stay or len(stay) > MAX_AWAITED:
         return _given_back()
     return _holding(case, found, stay, room)
-
-
-def _with_all(
-    case: Case, whole: Request, stay: Sequence[AwaitedAttempt], room: Room, free: Cluster, walk: Walk
-) -> Outcome | None:
-    """The verdict on one that others make room for with fewer GPUs, and that can have all of them now, or once those
-    are gone; None where it cannot. It would otherwise start with fewer, and others take what comes free a moment
-    later. `free` is the cluster without what it held."""
-    there = alone(case, free, walk)
-    if (answer := passing(case, whole, placed(case, whole, there, walk), there, walk)) is not None:
-        return _booked(case, whole, answer, room, free, walk)
-    settled = walk.preemptions.settled(free)
-    away = avoided_nodes(case.job, room.cluster, walk.now)
-    soon = settled.after(tuple(leaving(settled, stay))).without(away.devices)
-    found = passing(case, whole, placed(case, whole, soon, walk), soon, walk) if stay else None
-    return None if found is None else _holding(case, found, tuple(stay), room)
 
 
 def _booked(case: Case, asked: Request, answer: Placement, room: Room, free: Cluster, walk: Walk) -> Outcome:

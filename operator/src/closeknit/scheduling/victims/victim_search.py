@@ -7,7 +7,7 @@ what is cheap beside it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
 
@@ -67,10 +67,17 @@ def search_victims(ground: Ground, asked: Request, victims: Sequence[Victim]) ->
 
 
 def sizes_without(cluster: Cluster, asked: Request, victims: Sequence[Victim], sizes: range) -> list[int]:
-    """The sizes of a gang for which one domain has GPUs enough once all of these are gone, the largest first: no other
-    could fit."""
-    counts = _Counts.of(cluster, replace(asked, gpus=max(sizes, default=0)), victims)
-    return [size for size in reversed(sizes) if size <= counts.most(victims)]
+    """The sizes of a gang for which one domain has GPUs enough once all of these are gone, the largest first: what is
+    free there, and what they hold."""
+    counts = _Counts.of(cluster, asked, victims)
+    room = dict.fromkeys(counts.domains, 0)
+    for domain, nodes in counts.domains.items():
+        for name in nodes:
+            theirs = frozenset[int]().union(*counts.held.get(name, {}).values())
+            free = len(theirs.union(cluster.nodes[name].free))
+            room[domain] += free if counts.each is None else counts.each * (free >= counts.each)
+    most = max(room.values(), default=0) if counts.wanted else inf
+    return [size for size in reversed(sizes) if size <= most]
 
 
 def _key(victim: Victim) -> tuple[str, str]:
@@ -143,12 +150,6 @@ class _Counts:
             return True
         there = frozenset(gone)
         return any(self._room(nodes, there) >= self.wanted for nodes in self.domains.values())
-
-    def most(self, gone: Sequence[Victim]) -> float:
-        """The GPUs that a domain can have at most once these are gone; the wanted ones, or without a limit, where it
-        can have them."""
-        there = frozenset(gone)
-        return max((self._room(nodes, there) for nodes in self.domains.values()), default=0) if self.wanted else inf
 
     def _room(self, nodes: Sequence[str], gone: frozenset[Victim]) -> int:
         room = 0
