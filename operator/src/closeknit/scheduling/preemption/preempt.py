@@ -67,13 +67,13 @@ def preempt(case: Case, room: Room, walk: Walk) -> Outcome:
         return outcome
     priority = cluster.priority(case.job)
     there = victims(cluster, priority, walk.now)
-    ground = _Ground(case, away, soon, there, walk)
-    found = ground.for_all(asked)
+    search = _VictimSearch(case, away, soon, there, walk)
+    found = search.for_all(asked)
     if found.made is None and (sizes := _smaller(case, asked, walk)):
         if not walk.questions.take_more(case.place):
             outcome.is_settled = False
             return outcome
-        found = ground.for_fewer(asked, sizes, found)
+        found = search.for_fewer(asked, sizes, found)
     if found.is_vain:
         if not (_has_left(case, cluster) or away.devices):  # others may take what it avoids
             known.in_vain(asked, _least(case, asked, walk), priority, cluster)
@@ -121,7 +121,7 @@ class _Found:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ground:
+class _VictimSearch:
     """Who may go for a job, and from where."""
 
     case: Case
