@@ -1,4 +1,4 @@
-"""Sizes of an elastic job: which it may have, which of them fits, and who goes first where it would grow.
+"""Sizes of an elastic job: which it may have, which fits, from when on it makes do with fewer, and who goes first.
 
 Invariant: every size keeps the groups of its ranks whole.
 """
