@@ -10,13 +10,9 @@ import pytest
 from harness.operator_bed import Bed, standing
 
 PLUGIN, DRA = "gpu-1", "gpu-2"
-BOTH = pytest.mark.parametrize(
-    "spec",
-    [
-        pytest.param({"gpus": 8, "gpu": {"products": ["NVIDIA-H200"]}}, id="plugin"),
-        pytest.param({"gpus": 8, "gpu": {"binding": "DRA"}}, id="DRA"),
-    ],
-)
+ON_PLUGIN: dict[str, Any] = {"gpus": 8, "gpu": {"products": ["NVIDIA-H200"]}}
+ON_DRA: dict[str, Any] = {"gpus": 8, "gpu": {"binding": "DRA"}}
+BOTH = pytest.mark.parametrize("spec", [pytest.param(ON_PLUGIN, id="plugin"), pytest.param(ON_DRA, id="DRA")])
 serials = itertools.count()
 
 
@@ -85,3 +81,22 @@ def test_room_is_made_once_though_the_operator_is_killed_meanwhile(site: Bed, sp
     assert "awaits" not in site.job("prod")["status"]["placement"]
     assert (ends(site, "low"), ends(site, "prod")) == ([("Preempted", False)], [])
     assert site.told().count("Preempted") <= 1  # killed between a status and its Event it tells none
+
+
+@pytest.mark.long
+def test_an_elastic_job_that_cannot_have_all_gets_what_lower_ones_leave(site: Bed) -> None:
+    """Long, for it waits a minute for all of its GPUs first."""
+    site.submit("low", **ON_PLUGIN)
+    site.submit("peer", **ON_DRA, priorityClassName="urgent")
+    for name in ("low", "peer"):
+        site.wait_for_state("Running", name)
+    elastic = {"gpus": 16, "elastic": {"minGPUs": 8}, "topology": {"gpusPerNode": 8}}
+    site.submit("prod", **elastic, priorityClassName="urgent")
+    site.wait_for_reason("InsufficientGPUs", "prod")
+    assert ends(site, "low") == []
+    site.cluster.wait_for(lambda: ends(site, "low") == [("Preempted", False)], "low to make room", timeout_s=90)
+    site.restart()
+    site.wait_for_state("Running", "prod")
+    placement = site.job("prod")["status"]["placement"]
+    assert (placement["gpus"], [share["name"] for share in placement["nodes"]]) == (8, [PLUGIN])
+    assert (ends(site, "peer"), ends(site, "prod")) == ([], [])
