@@ -153,7 +153,7 @@ def test_an_operator_that_starts_again_goes_on_with_the_same_size() -> None:
 
 
 @pytest.mark.parametrize("again", [1, 20])
-def test_whoever_went_stays_out_and_nothing_moves_for_long(again: int) -> None:
+def test_who_went_stays_out_and_nothing_moves_for_long(again: int) -> None:
     story = site(plugin_node, job("peer", **HIGH), job("low"), nodes=2)
     story.add(job("urgent", 16, **ELASTIC))
     wait(story)

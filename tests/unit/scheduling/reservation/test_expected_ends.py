@@ -13,7 +13,8 @@ from closeknit.cluster.objects.node_objects import PriorityClass
 from closeknit.cluster.store.watched_kinds import change, from_document
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.reservation import expected_ends
-from closeknit.scheduling.reservation.expected_ends import EndTerms, end_terms
+from closeknit.scheduling.reservation.expected_ends import EndTerms, JobTerms, end_terms
+from closeknit.scheduling.reservation.reserve import ends_may_change_at
 from closeknit.scheduling.schedule import schedule
 from scenarios.manifests import booked, condition, training_job
 from scenarios.story import NOW, Story, plugin_node
@@ -77,6 +78,16 @@ def test_an_end_is_never_in_the_past_and_moves_a_few_times_alone() -> None:
         assert end.at > now
         seen.add(end.at)
     assert len(seen) <= 13
+
+
+def test_a_decision_is_due_when_a_late_end_is_no_longer_allowed_for() -> None:
+    """From then on it counts no more for a job that has waited long, though nothing has changed."""
+    job, now = runs({"expectedDuration": "1h"}), NOW + timedelta(minutes=40)
+    terms = end_terms(job, now)
+    end = terms.end(now)
+    assert end is not None and end.is_late
+    moments = ends_may_change_at([end], JobTerms(by_job={job.key: terms}), now)
+    assert sorted(moments) == [NOW + timedelta(minutes=45), NOW + timedelta(minutes=60)]
 
 
 STEPS = st.integers(-3 * 86_400, 3 * 86_400)

@@ -48,6 +48,7 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
     job, now = case.job, walk.now
     away = avoided_nodes(job, room.cluster, now)
     whole = replace(walk.questions.request(case), avoided=away.nodes)
+    # The size for which others make room, as long as the job may have it.
     asked = replace(whole, gpus=held.gpus) if held.gpus in fewer(job.spec, whole.gpus) else whole
     free = room.cluster.with_job(unbooked(job))
     there = alone(case, free, walk)
@@ -57,7 +58,7 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if (
         answer := passing(case, asked, placed(case, asked, there, walk), there, walk) or placed(case, own, there, walk)
     ) is not None:
-        return _booked(case, asked, answer, room, free, walk)
+        return _booked(case, asked, answer, there, room, walk)
     if any(holds(each, free) for each in stay):  # who has not ended yet goes only if that is still needed
         apart = settled.without(away.devices)
         found = passing(case, asked, placed(case, asked, apart, walk), apart, walk)
@@ -87,13 +88,13 @@ def awaiting(case: Case, room: Room, walk: Walk) -> Outcome | None:
     return _holding(case, found, stay, room)
 
 
-def _booked(case: Case, asked: Request, answer: Placement, room: Room, free: Cluster, walk: Walk) -> Outcome:
-    """The verdict on one that gets this, which is free. `free` is the cluster without what it held."""
+def _booked(case: Case, asked: Request, answer: Placement, there: Cluster, room: Room, walk: Walk) -> Outcome:
+    """The verdict on one that gets this, which is free `there`: in the cluster without what it held."""
     job = case.job
     if (cannot := cannot_be_made(case, answer, walk.questions.shape(asked), None, room)) is not None:
         cannot.is_settled, cannot.scene = False, None
         return cannot
-    spared = with_spares(job, answer, asked, alone(case, free, walk), walk)
+    spared = with_spares(job, answer, asked, there, walk)
     answer = walk.reserving.without_spares_there(job, spared)
     walk.reserving.note(job, answer)
     return Outcome(Book(answer), is_settled=False, room=_with_both(case, answer, (), room))
