@@ -1,10 +1,12 @@
 """Jobs that the operator or the API server refuses: what is said, what is left behind, and what ends the wait."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from closeknit.lifecycle.status.conditions import timestamp
 from harness.operator_bed import ON_DRA, ON_PLUGIN, Bed, others
 from harness.projects import kubernetes_version
 
@@ -203,6 +205,25 @@ def test_no_pod_is_made_of_a_gang_that_exceeds_a_quota_until_that_is_raised(bed:
     bed.wait_for_state("Running")
     assert "QuotaExceeded" not in bed.told()[2:]
     assert {event.code for event in bed.writes() if (event.verb, event.resource) == ("create", "pods")} == {201}
+
+
+def test_an_elastic_job_starts_with_the_part_that_a_quota_leaves_and_grows_once_it_leaves_more(bed: Bed) -> None:
+    resource = "requests.nvidia.com/gpu"
+    set_quota(bed, {resource: "8"})
+    bed.submit(**ON_PLUGIN, elastic={"minGPUs": 8})
+    message = bed.wait_for_reason("QuotaExceeded")["message"]
+    assert message.endswith("; after a minute it starts with fewer, 8 at least, where so many fit and delay nobody")
+    long_ago = timestamp(datetime.now(UTC) - timedelta(minutes=6))
+    pending = {"status": {"pending": {"since": long_ago, "queuedSince": long_ago}}}
+    bed.cluster.patch("trainingjob", "train", pending, bed.namespace, subresource="status")
+    status = bed.wait_for_state("Running")
+    assert (status["placement"]["gpus"], status["attempt"], status.get("pending")) == (8, 1, None)
+    set_quota(bed, {resource: "16"})
+    bed.cluster.wait_for(lambda: bed.job()["status"]["placement"].get("room"), "room to be told")
+    room = {"status": {"placement": {"room": {"gpus": 16, "since": long_ago}}}}
+    bed.cluster.patch("trainingjob", "train", room, bed.namespace, subresource="status")
+    bed.cluster.wait_for(lambda: bed.job()["status"]["attempt"] == 2, "the job to grow")
+    assert "gpus" not in bed.wait_for_state("Running")["placement"]
 
 
 def set_quota(bed: Bed, hard: dict[str, str], **spec: Any) -> None:

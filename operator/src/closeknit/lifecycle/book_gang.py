@@ -119,7 +119,7 @@ def book(subject: Subject, placement: Placement, why: str = "") -> Plan:
     indexes = range(len(made.members))
     is_free = not leftovers(job, subject.children, subject.cluster, made, indexes)  # else they are made once it is
     children = creation.whole(made, with_others=True)
-    asked = quota_demand(children.manifests, may_be_counted=may_be_counted(subject))
+    asked = quota_demand(children.manifests, may_be_counted=may_be_counted(subject), gpus=booking.gpus)
     if not is_free:
         children = creation.Creation()
     plan = subject.plan(
@@ -189,12 +189,13 @@ def reserve(subject: Subject, placement: Placement, awaited: Sequence[AwaitedAtt
     would be refused."""
     job = subject.job
     booked = _placement_status(job, placement).model_copy(update={"awaits": encoded_awaits(awaited)})
-    made = _gang(subject, _booking(job, placement, subject.attempt), booked)
+    booking = _booking(job, placement, subject.attempt)
+    made = _gang(subject, booking, booked)
     children = creation.whole(made, with_others=True)
     is_first = job.status.placement is None
     reason, unknown = reason_of(awaited), unknown_preference(job.spec, subject.cluster)
     status = waits.awaiting(job, subject.now, booked, reason, message, unknown)
-    demand = quota_demand(children.manifests, may_be_counted=may_be_counted(subject))
+    demand = quota_demand(children.manifests, may_be_counted=may_be_counted(subject), gpus=booking.gpus)
     going = (each for each in awaited if each.job.namespace == job.key.namespace and not each.moves)
     there = (subject.cluster.pods_of(each.job) for each in going)
     left = given_back(pod for pods in there for pod in pods if pod.is_live)

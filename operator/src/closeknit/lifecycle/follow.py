@@ -191,19 +191,23 @@ def _wait(subject: Subject, refusal: Refusal, reservation: Reservation | None = 
                 *((away.words,) if away.words else ()),
                 *((f"its volumes: {kept}",) if kept else ()),
                 *((told,) if told else ()),
-                *_fewer_words(job),
+                *_fewer_words(job, job.spec.gpus),
             )
             more = (*until, *expected, *others)
             refusal = replace(refusal, message="; ".join((refusal.message, *more))) if more else refusal
             return _refuse(subject, refusal, wake_after_s, patience, reservation)
         case WaitCause.REFUSED:
+            left_gpus = subject.answers.quota_leaves(job.metadata.generation)
+            if refusal.reason is PendingReason.QUOTA_EXCEEDED and left_gpus is not None:
+                words = (refusal.message, *_fewer_words(job, left_gpus))
+                refusal = replace(refusal, message="; ".join(words))
             return _refuse(subject, refusal, wake_after_s)
 
 
-def _fewer_words(job: TrainingJob) -> tuple[str, ...]:
-    """What an elastic job starts with instead of all of its GPUs."""
+def _fewer_words(job: TrainingJob, most: int) -> tuple[str, ...]:
+    """What an elastic job starts with instead of all of its GPUs, with so many at most."""
     elastic = job.spec.elastic
-    if elastic is None or elastic.min_gpus == job.spec.gpus:
+    if elastic is None or elastic.min_gpus == job.spec.gpus or elastic.min_gpus > most:
         return ()
     return (f"after a minute it starts with fewer, {elastic.min_gpus} at least, where so many fit and delay nobody",)
 

@@ -185,7 +185,7 @@ def _make(attempt: Attempt, gang: Gang, actions: Sequence[Action]) -> Plan:
     made = creation.whole(gang, with_others=with_others)
     plan = subject.plan(
         status,
-        demand=quota_demand(made.manifests, may_be_counted=may_be_counted(subject)),
+        demand=quota_demand(made.manifests, may_be_counted=may_be_counted(subject), gpus=attempt.booking.gpus),
         opening=made.opening,
         actions=(*actions, *made.actions),
         adds=creation.additions(gang),

@@ -21,7 +21,7 @@ from closeknit.lifecycle.status.pending import PENDING
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.writes.denial_words import RefusedWrite, refusal_message, symptom_of, unchanged_message
 from closeknit.lifecycle.writes.plan import Addition, Create, Delete, Plan, Resize, Stop
-from closeknit.lifecycle.writes.quota_shortfall import CPUS, shortfalls
+from closeknit.lifecycle.writes.quota_shortfall import CPUS, gpus_left, shortfalls
 from closeknit.lifecycle.writes.results import (
     FORBIDDEN,
     ChildRefused,
@@ -71,6 +71,7 @@ class Rejection:
     attempt: int
     at: datetime
     tries: int  # rejections in a row, this one included
+    quota_gpus: int | None = None  # about how many GPUs the namespace's quotas leave; None where that is not known
 
     @property
     def retry_at(self) -> datetime:
@@ -167,6 +168,12 @@ class Answers:
     """When an Event alone was last sent about it."""
     told: tuple[tuple[str, datetime], ...] = ()
     """The written reasons of its wait since it last held anything, each with its last time."""
+
+    def quota_leaves(self, generation: int) -> int | None:
+        """How many GPUs its namespace's quotas left when what the job asks for was more; None where that is not
+        known. `generation`: of the job now."""
+        refused = self.rejection
+        return None if refused is None or refused.generation != generation else refused.quota_gpus
 
     def was_told(self, reason: str, now: datetime) -> bool:
         """Whether this reason was written lately."""
@@ -419,7 +426,8 @@ def _rejected(answers: Answers, plan: Plan, refused: RefusedWrite, now: datetime
     tries = answers.rejections + 1
     if manifest is not None and manifest["kind"] == "Pod":  # it is made again to be asked for, and waits for long
         manifest = {name: value for name, value in manifest.items() if name != "spec"}
-    rejection = Rejection(reason, message, of, manifest, plan.generation, plan.attempt, now, tries)
+    left = gpus_left(refused.demand, shortfalls(refused.demand, refused.found)) if isinstance(refused, Quotas) else None
+    rejection = Rejection(reason, message, of, manifest, plan.generation, plan.attempt, now, tries, left)
     answers = replace(answers, rejection=rejection, rejections=tries)
     if of is Refusing.CHILD:  # all of this attempt is taken back, and it begins again under its number
         answers = replace(answers, made=0, made_at=None)

@@ -35,6 +35,8 @@ class QuotaDemand:
     """Whether the used amount may include Pods that are being deleted: those of the job's last attempt."""
     given_back: Mapping[str, int] = field(default_factory=dict)
     """What Pods of the same namespace still use that make room for it; quotas with a scope are not sure to count it."""
+    gpus: int | None = None
+    """Of the whole gang; None where this is the demand of some of its Pods."""
 
     @property
     def is_best_effort(self) -> bool:
@@ -42,8 +44,8 @@ class QuotaDemand:
         return not any(self.pods.get(name) for name in ("cpu", "memory", "limits.cpu", "limits.memory"))
 
 
-def quota_demand(manifests: Iterable[Manifest], *, may_be_counted: bool) -> QuotaDemand:
-    """The demand of Pods that differ only in their devices, and of the other children."""
+def quota_demand(manifests: Iterable[Manifest], *, may_be_counted: bool, gpus: int | None = None) -> QuotaDemand:
+    """The demand of Pods that differ only in their devices, and of the other children. `gpus`: of a whole gang."""
     pods: Counter[str] = Counter()
     others: Counter[str] = Counter()
     known: dict[str, dict[str, int]] = {}
@@ -66,7 +68,7 @@ def quota_demand(manifests: Iterable[Manifest], *, may_be_counted: bool) -> Quot
                 others.update(_of_claim(manifest))
     deadline = spec.get("activeDeadlineSeconds")
     return QuotaDemand(
-        dict(pods), dict(others), spec.get("priorityClassName") or "", deadline is not None, may_be_counted
+        dict(pods), dict(others), spec.get("priorityClassName") or "", deadline is not None, may_be_counted, gpus=gpus
     )
 
 

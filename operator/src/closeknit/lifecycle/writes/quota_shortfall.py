@@ -44,6 +44,14 @@ def shortfalls(demand: QuotaDemand, quotas: Iterable[Quota]) -> tuple[Shortfall,
     return tuple(shortfall for quota in quotas for shortfall in _of_one(demand, quota))
 
 
+def gpus_left(demand: QuotaDemand, found: Iterable[Shortfall]) -> int | None:
+    """With how many GPUs a gang would fit in place of this one, which exceeds these: its Pods, CPUs and bytes are taken
+    to shrink with its GPUs, so that a smaller gang is to be checked again. None for some Pods of a gang."""
+    if demand.gpus is None:
+        return None
+    return min((demand.gpus * max(0, each.hard - each.used) // each.asked for each in found), default=None)
+
+
 def words(found: tuple[Shortfall, ...], namespace: str) -> str:
     """The message about it."""
     shown = "; ".join(map(str, found[:SHOWN]))

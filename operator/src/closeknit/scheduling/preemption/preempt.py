@@ -22,8 +22,8 @@ from closeknit.lifecycle.book_gang import assumed
 from closeknit.lifecycle.verdict import Await, Wait, WaitCause
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
-from closeknit.scheduling.elastic.fewer_from import all_come_soon, fewer_from
-from closeknit.scheduling.elastic.sizes import EACH_ASKED, fewer, largest
+from closeknit.scheduling.elastic.fewer_from import all_come_soon, fewer_from, startable
+from closeknit.scheduling.elastic.sizes import EACH_ASKED, largest
 from closeknit.scheduling.policy.admit import admit, cannot_be_made
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.policy.probation import put_off
@@ -96,12 +96,25 @@ def preempt(case: Case, room: Room, walk: Walk) -> Outcome:
     )
 
 
+def _most(case: Case, walk: Walk) -> int:
+    """How many GPUs it asks for: all, or the most that a quota is known to leave, where it would start with that."""
+    is_less = case.answers.quota_leaves(case.job.metadata.generation) is not None
+    sizes = _startable(case, walk) if is_less else range(0)
+    return sizes[-1] if sizes else case.job.spec.gpus
+
+
 def _smaller(case: Case, asked: Request, walk: Walk) -> range:
     """The sizes below that one with which it would start now, ascending."""
+    sizes = _startable(case, walk)
+    return range(sizes.start, min(sizes.stop, asked.gpus), sizes.step)
+
+
+def _startable(case: Case, walk: Walk) -> range:
+    """The sizes with which it would start now instead of all, ascending."""
     since = fewer_from(case.job, case.workload, walk.now)
     if since is None or walk.now < since or all_come_soon(case.job, walk.reserving.current, walk.now):
         return range(0)
-    return fewer(case.job.spec, asked.gpus)
+    return startable(case.job, case.answers)
 
 
 def _least(case: Case, asked: Request, walk: Walk) -> int:
@@ -183,7 +196,7 @@ def _asked(case: Case, outcome: Outcome, room: Room, walk: Walk) -> Request | No
     if (barred := walk.probation.refusal(case.job, case.answers, is_trial=is_trial)) is not None:
         put_off(outcome, case.job, barred)
         return None
-    asked = replace(shape.request, patient_level=None)
+    asked = replace(shape.request, patient_level=None, gpus=_most(case, walk))
     least = _least(case, asked, walk)
     is_vain = not _has_left(case, cluster) and known.is_vain(asked, least, priority, cluster)
     could = any(walk.questions.could_place(replace(asked, gpus=gpus), cluster) for gpus in {asked.gpus, least})

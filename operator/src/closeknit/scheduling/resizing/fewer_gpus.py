@@ -1,9 +1,11 @@
 """An elastic job that has waited for all of its GPUs starts with fewer.
 
-It gets the largest size that fits and keeps its groups whole; elastic/fewer_from.py says from when on.
+It gets the largest size that fits and keeps its groups whole; elastic/fewer_from.py says from when on. One for which a
+quota of its namespace has too little left is not tried with all again while a size that the quota leaves has room.
 """
 
 from dataclasses import replace
+from datetime import datetime
 
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
@@ -11,31 +13,50 @@ from closeknit.lifecycle.book_gang import assumed
 from closeknit.lifecycle.verdict import Book, Wait, WaitCause
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
-from closeknit.scheduling.elastic.fewer_from import all_come_soon, fewer_from
-from closeknit.scheduling.elastic.sizes import fewer, largest
+from closeknit.scheduling.elastic.fewer_from import all_come_soon, fewer_from, startable
+from closeknit.scheduling.elastic.sizes import largest
 from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.policy_context import Policy, Walk
 from closeknit.scheduling.policy.probation import put_off
 from closeknit.scheduling.preemption.trial_placement import alone, passing, placed
-from closeknit.scheduling.queue.entries import Case, Outcome
+from closeknit.scheduling.queue.entries import Case, Outcome, RequestShape
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.reserve import waits_for_room_or_turn
 
 
 def or_with_fewer(policy: Policy) -> Policy:
-    """The policy, after which an elastic job that it lets wait for room may start with fewer GPUs."""
+    """The policy, after which an elastic job that it lets wait for room may start with fewer GPUs, and before which one
+    that is too large for a quota may."""
 
     def decided(case: Case, room: Room, walk: Walk) -> Outcome | None:
+        if (within := _within_quota(case, room, walk)) is not None:
+            return within
         outcome = policy(case, room, walk)
         return outcome if outcome is None else _with_fewer(case, room, walk, outcome)
 
     return decided
 
 
+def _within_quota(case: Case, room: Room, walk: Walk) -> Outcome | None:
+    """What it gets of that which a quota leaves; None where it is not known to leave too little, or that has no room
+    now."""
+    if case.answers.quota_leaves(case.job.metadata.generation) is None:
+        return None
+    sizes, ready = startable(case.job, case.answers), fewer_from(case.job, case.workload, walk.now)
+    if not sizes or ready is None or walk.now < ready:
+        return None
+    if walk.probation.refusal(case.job, case.answers, is_trial=True) is not None:
+        return None  # nothing is tried now
+    shape = walk.questions.shape(walk.questions.request(case))
+    if not walk.questions.take_more(case.place):
+        return walk.questions.not_asked(shape)
+    return _started(case, room, walk, sizes, shape, until=None)
+
+
 def _with_fewer(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome:
     """The outcome with fewer GPUs; the same one where there is none."""
     job = case.job
-    sizes = fewer(job.spec, job.spec.gpus)
+    sizes = startable(job, case.answers)
     if not sizes or outcome.shape is None or not isinstance(outcome.verdict, Wait):
         return outcome
     if not waits_for_room_or_turn(outcome.verdict.refusal):
@@ -53,21 +74,37 @@ def _with_fewer(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome
     if all_come_soon(job, walk.reserving.current, walk.now) or not walk.questions.take_more(case.place):
         outcome.is_settled = False
         return outcome
-    away = avoided_nodes(job, room.cluster, walk.now)
-    asked = replace(walk.questions.request(case), avoided=away.nodes)
-    there = alone(case, room.cluster, walk)
-    found = _largest(case, asked, there, sizes, walk)
+    started = _started(case, room, walk, sizes, outcome.shape, outcome.until)
+    if started is not None:
+        return started
+    is_of_shape = (
+        outcome.shape.request == _asked(case, room, walk) and outcome.verdict.refusal.cause is WaitCause.NO_FIT
+    )
+    if not is_of_shape or room.cluster is not walk.cluster:
+        outcome.is_settled = False  # it rests on more than the refusal of its shape, or on what may not be stored
+    return outcome
+
+
+def _asked(case: Case, room: Room, walk: Walk) -> Request:
+    away = avoided_nodes(case.job, room.cluster, walk.now)
+    return replace(walk.questions.request(case), avoided=away.nodes)
+
+
+def _started(
+    case: Case, room: Room, walk: Walk, sizes: range, shape: RequestShape, until: datetime | None
+) -> Outcome | None:
+    """The largest of these sizes that it gets now, or why it cannot be made; None where there is no room for any."""
+    job, asked = case.job, _asked(case, room, walk)
+    found = _largest(case, asked, alone(case, room.cluster, walk), sizes, walk)
     if found is None:
-        is_of_shape = outcome.shape.request == asked and outcome.verdict.refusal.cause is WaitCause.NO_FIT
-        if not is_of_shape or room.cluster is not walk.cluster:
-            outcome.is_settled = False  # it rests on more than the refusal of its shape, or on what may not be stored
-        return outcome
+        return None
     walk.reserving.withdraw(case.key)
-    if (cannot := cannot_be_made(case, found, outcome.shape, outcome.until, room)) is not None:
+    if (cannot := cannot_be_made(case, found, shape, until, room)) is not None:
         return cannot
     walk.reserving.note(job, found)
+    is_trial = walk.probation.may_be_refused(job, case.answers)
     booked = room.less(room.cluster.with_job(assumed(job, found)), is_trial=is_trial)
-    return Outcome(Book(found), outcome.shape, is_settled=False, room=booked)
+    return Outcome(Book(found), shape, is_settled=False, room=booked)
 
 
 def _largest(case: Case, asked: Request, there: Cluster, sizes: range, walk: Walk) -> Placement | None:
