@@ -14,7 +14,7 @@ import pytest
 
 from lives.life import live
 
-SEEDS = (*range(5, 14), 17)  # in the last a machine is booted again under a job
+SEEDS = (*range(5, 9), *range(10, 14), 16, 17)  # in the last a machine is booted again under a job; 9 takes 20 s
 GROWING = {3: (3, 1), 5: (0, 1), 14: (1, 1)}  # how many growths in place come about, and are taken back
 HOUR_S = 3600.0
 

@@ -14,7 +14,7 @@ from closeknit.lifecycle.restart.restart_decision import Fails, StartsAgain
 from closeknit.lifecycle.transitions import runs
 from lives.life import live
 
-SEEDS = (68, 144, 405, *range(1, 32))  # of lives; the first three show what hardly any other does
+SEEDS = (5, 68, 144, 405, 1001, *range(1, 32))  # of lives; the first five show soon what hardly any other does
 
 
 def nothing_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,7 +182,7 @@ steps = st.lists(st.lists(changes, max_size=4) | moments, max_size=12)
 beginnings = st.fixed_dictionaries({slot: st.sampled_from([None, *states]) for slot, states in sorted(STATES.items())})
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(beginnings, steps, st.randoms(use_true_random=False))
 def test_a_followed_cluster_equals_one_built_from_what_is_left(
     beginning: dict[tuple[Stream, ObjectKey], ClusterObject | None],
@@ -225,7 +225,7 @@ of_jobs = changes_of([slot for slot in sorted(STATES) if slot[0] in OF_JOBS])
 some_jobs = st.lists(st.sampled_from(JOBS), max_size=2, unique=True)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(beginnings, st.lists(st.lists(changes | of_jobs, max_size=3) | moments, max_size=3), some_jobs, some_jobs)
 def test_a_cluster_without_some_jobs_follows_what_happens_to_others(
     beginning: dict[tuple[Stream, ObjectKey], ClusterObject | None],

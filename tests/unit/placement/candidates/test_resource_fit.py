@@ -58,7 +58,7 @@ def jobs(draw: st.DrawFn) -> Request:
     return replace(request, needs=draw(needs()))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(clusters(), jobs())
 def test_a_job_is_placed_as_if_nodes_without_room_were_not_there(cluster: Cluster, request: Request) -> None:
     roomy = [view for view in cluster.nodes.values() if fits(view.spare, request.needs)]
@@ -80,7 +80,7 @@ def test_a_job_is_placed_as_if_nodes_without_room_were_not_there(cluster: Cluste
         assert f"{count(len(short), 'node')} excluded" in decision.message
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(clusters(), min_size=2, max_size=5), st.lists(jobs(), min_size=1, max_size=3))
 def test_what_was_kept_of_other_versions_changes_no_answer(versions: list[Cluster], requests: list[Request]) -> None:
     """Each version follows on the one before, node by node, so that searches find areas that they know."""

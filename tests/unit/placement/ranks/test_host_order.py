@@ -87,7 +87,7 @@ def gangs(draw: st.DrawFn, most: int = 24) -> tuple[Domains, Request]:
     return [drawn[int(name)] for name in names], request
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(gangs())
 def test_no_order_is_worse_than_the_fabrics(gang: tuple[Domains, Request]) -> None:
     domains, request = gang
@@ -98,7 +98,7 @@ def test_no_order_is_worse_than_the_fabrics(gang: tuple[Domains, Request]) -> No
     assert order == ordered(domains, request)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(gangs(most=6))
 def test_of_few_hosts_it_is_near_the_best_of_all_orders(gang: tuple[Domains, Request]) -> None:
     domains, request = gang

@@ -25,7 +25,7 @@ from scenarios.views import cluster
 from unit.lifecycle.writes.test_dranet import two
 
 TURNS, QUESTIONS = 7, 9  # of a life: some 50 questions, for not every job that is thought of can be
-SHORT, LONG = 12, 240
+SHORT, LONG = 6, 240
 Asked = Callable[[Cluster, Request, Tables], object]
 # Whether it fits and where, mostly; to look for nearest changes is fifty questions by itself.
 WAYS: tuple[Asked, ...] = (*[place] * 24, *[can_place] * 4, *[could_place] * 4, nearest_changes)

@@ -62,7 +62,7 @@ def situations(draw: st.DrawFn) -> tuple[Cluster, Request]:
     return cluster, replace(wish, needs=(("cpu", cpus * 1000),) if cpus else ())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(situations())
 def test_no_choice_has_more_merit_than_the_one_taken(situation: tuple[Cluster, Request]) -> None:
     cluster, request = situation

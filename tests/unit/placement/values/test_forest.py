@@ -84,7 +84,7 @@ class Fresh(Tables):
         self._rings = KNOWN._rings
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.lists(manifests(), min_size=1, max_size=4), min_size=1, max_size=8), jobs(), jobs())
 def test_a_cluster_that_followed_events_answers_as_one_built_from_scratch(
     batches: Sequence[Sequence[Manifest]], first: Request, second: Request
@@ -118,7 +118,7 @@ def views(draw: st.DrawFn, name: str) -> NodeView:
     return held(view, *draw(st.sets(st.integers(0, 3))))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_a_forest_after_any_changes_is_the_forest_of_what_is_left(data: st.DataObject) -> None:
     nodes: dict[str, NodeView] = {}

@@ -75,7 +75,7 @@ def situations(draw: st.DrawFn, *, offers: tuple[str, ...] = ("DRA",)) -> tuple[
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(situations(offers=("DRA", "plugin", "plugin-blind")))
 def test_a_placement_is_whole_and_takes_only_what_is_free(situation: tuple[Cluster, Request]) -> None:
     cluster, request = situation
@@ -115,7 +115,7 @@ def test_each_job_gets_all_of_its_gpus_or_none_and_no_gpu_is_given_twice(cluster
         cluster = replace(cluster, nodes={**cluster.nodes, **taken})
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(situations())
 def test_required_groups_lie_inside_islands(situation: tuple[Cluster, Request]) -> None:
     cluster, request = situation
@@ -132,7 +132,7 @@ def test_required_groups_lie_inside_islands(situation: tuple[Cluster, Request]) 
             assert len(islands(machine, machine.positions(share.gpus[first : first + size]))) == 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(situations())
 def test_kinds_are_mixed_only_where_no_kind_alone_will_do(situation: tuple[Cluster, Request]) -> None:
     cluster, request = situation
@@ -196,7 +196,7 @@ def test_on_one_node_what_is_healthier_never_scores_worse(name: str, data: st.Da
     assert rated[0] <= rated[1]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(situations(), st.data())
 def test_one_more_free_gpu_never_makes_a_job_unplaceable(
     situation: tuple[Cluster, Request], data: st.DataObject
@@ -220,7 +220,7 @@ def emptied(cluster: Cluster) -> Cluster:
     return replace(cluster, nodes=nodes)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(situations())
 def test_the_ideal_is_what_the_same_machines_would_give_if_they_were_empty(situation: tuple[Cluster, Request]) -> None:
     cluster, request = situation
@@ -281,7 +281,7 @@ def test_on_one_node_the_ideal_is_the_fastest_set_of_any_machine(
     assert decision.predicted_bus_bandwidth_gb_s <= best
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(situations())
 def test_on_one_node_it_is_never_slower_than_first_fit(situation: tuple[Cluster, Request]) -> None:
     cluster, request = situation
