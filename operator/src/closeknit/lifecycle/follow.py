@@ -191,23 +191,28 @@ def _wait(subject: Subject, refusal: Refusal, reservation: Reservation | None = 
                 *((away.words,) if away.words else ()),
                 *((f"its volumes: {kept}",) if kept else ()),
                 *((told,) if told else ()),
-                *_fewer_words(job, job.spec.gpus),
+                *_fewer_words(job),
             )
             more = (*until, *expected, *others)
             refusal = replace(refusal, message="; ".join((refusal.message, *more))) if more else refusal
             return _refuse(subject, refusal, wake_after_s, patience, reservation)
         case WaitCause.REFUSED:
-            left_gpus = subject.answers.quota_leaves(job.metadata.generation)
-            if refusal.reason is PendingReason.QUOTA_EXCEEDED and left_gpus is not None:
-                words = (refusal.message, *_fewer_words(job, left_gpus))
-                refusal = replace(refusal, message="; ".join(words))
+            if refusal.reason is PendingReason.QUOTA_EXCEEDED and _is_part_left(subject):
+                refusal = replace(refusal, message="; ".join((refusal.message, *_fewer_words(job))))
             return _refuse(subject, refusal, wake_after_s)
 
 
-def _fewer_words(job: TrainingJob, most: int) -> tuple[str, ...]:
-    """What an elastic job starts with instead of all of its GPUs, with so many at most."""
+def _is_part_left(subject: Subject) -> bool:
+    """Whether quotas that leave too little for an elastic job are sure to have room for its least size."""
+    refused, elastic = subject.answers.rejection, subject.job.spec.elastic
+    room = None if refused is None else refused.quota_room
+    return room is not None and elastic is not None and room.holds_likely(elastic.min_gpus)
+
+
+def _fewer_words(job: TrainingJob) -> tuple[str, ...]:
+    """What an elastic job starts with instead of all of its GPUs."""
     elastic = job.spec.elastic
-    if elastic is None or elastic.min_gpus == job.spec.gpus or elastic.min_gpus > most:
+    if elastic is None or elastic.min_gpus == job.spec.gpus:
         return ()
     return (f"after a minute it starts with fewer, {elastic.min_gpus} at least, where so many fit and delay nobody",)
 

@@ -7,17 +7,18 @@ import pytest
 from closeknit.api.reasons import EventReason, PendingReason
 from closeknit.api.trainingjob_status import State
 from closeknit.lifecycle.writes.quota_demand import QuotaDemand
-from closeknit.lifecycle.writes.quota_shortfall import Shortfall, gpus_left
+from closeknit.lifecycle.writes.quota_shortfall import QuotaRoom, quota_room
 from closeknit.lifecycle.writes.resource_quotas import Quota, ScopeRequirement
+from scenarios.manifests import priority_class
 from scenarios.stories import placement
-from scenarios.story import Story
+from scenarios.story import Story, plugin_node
 from unit.scheduling.resizing.test_elastic_jobs import (
     KINDS,
     MINUTE,
-    ROOM_LASTS,
     begin,
     elastic,
     ends,
+    finish,
     fixed,
     site,
     size,
@@ -59,26 +60,96 @@ def test_it_starts_with_what_the_quota_leaves(kind: Any) -> None:
     assert (story.status().state, size(story), ends(story)) == (State.RUNNING, 24, [])
 
 
-def test_it_grows_once_the_quota_leaves_more() -> None:
-    story = site()
-    story.quotas = pods(2)
-    story.add(elastic())
-    story.settle()
-    for _ in range(2):
-        story.pass_time(MINUTE)
+class TeamStory(Story):
+    """One whose quota counts the Pods that are there."""
+
+    most_pods: int | None = None
+
+    @property
+    def quotas(self) -> list[Quota]:
+        live = [pod for pod in map(self.pod, self.pods()) if pod["status"].get("phase") not in {"Succeeded", "Failed"}]
+        return [] if self.most_pods is None else pods(self.most_pods, len(live))
+
+    @quotas.setter
+    def quotas(self, _: list[Quota]) -> None:
+        pass
+
+
+def team(most_pods: int, *jobs: dict[str, Any], kind: Any = plugin_node) -> TeamStory:
+    story = TeamStory(*(each for number in range(4) for each in kind(f"gpu-{number}")), priority_class("high", 100))
+    story.most_pods = most_pods
+    for job in jobs:
+        story.add(job)
+    begin(story)
+    return story
+
+
+def later(story: Story, minutes: int, every: int = 1) -> None:
+    for _ in range(minutes // every):
+        story.pass_time(every * MINUTE)
         begin(story)
+
+
+@KINDS
+def test_it_grows_as_far_as_the_quota_leaves_more(kind: Any) -> None:
+    story = team(2, elastic(), kind=kind)
+    later(story, 2)
     assert size(story) == 16
-    story.pass_time(ROOM_LASTS)
-    begin(story)
-    story.pass_time(ROOM_LASTS)
-    begin(story)
+    later(story, 20)
     assert (story.status().state, size(story), ends(story)) == (State.RUNNING, 16, [])
     assert [each.reason for each in story.notices].count(EventReason.RESIZE_REFUSED) == 1
-    story.quotas = pods(9)
-    for _ in range(4):
-        story.pass_time(ROOM_LASTS)
-        begin(story)
-    assert (size(story), ends(story)) == (32, [("Grown", False)])
+    story.most_pods = 3
+    later(story, 60, 5)
+    assert (size(story), ends(story)) == (24, [("Grown", False)])
+    assert "asked 4, hard 3" in (story.status().message or "")
+    story.most_pods = 4
+    later(story, 120, 5)
+    assert (story.status().state, size(story), ends(story)) == (State.RUNNING, 32, [("Grown", False)] * 2)
+
+
+def test_what_a_quota_left_is_no_matter_once_it_waits_for_room() -> None:
+    """The quota is gone, and all of its GPUs do not fit: it starts with those that are free."""
+    story = team(0, elastic())
+    later(story, 2)
+    assert waits_for_quota(story)
+    story.most_pods = None
+    story.add(fixed("other", priorityClassName="high"))
+    later(story, 10)
+    assert (story.status().state, size(story)) == (State.RUNNING, 24)
+
+
+def test_it_starts_with_all_where_they_are_free_after_a_wait_for_room() -> None:
+    story = team(1, elastic())
+    story.most_pods = None
+    story.add(fixed("other", 32, priorityClassName="high"))
+    story.pass_time(MINUTE / 3)
+    begin(story)
+    pending = story.status().pending
+    assert pending is not None
+    assert pending.reason == PendingReason.INSUFFICIENT_GPUS
+    later(story, 30)
+    finish(story, "other")
+    begin(story)
+    assert (story.status().state, size(story)) == (State.RUNNING, 32)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "least", "left", "runs_with"), [(12, 8, 1, 8), (20, 16, 2, 16), (20, 8, 2, 16), (28, 24, 3, 24)]
+)
+def test_whole_nodes_take_fewer_pods_than_a_larger_gang_has(gpus: int, least: int, left: int, runs_with: int) -> None:
+    """20 GPUs are four Pods of five, and 16 are two of eight."""
+    story = team(left, elastic(gpus=gpus, least=least))
+    later(story, 4)
+    assert (story.status().state, size(story)) == (State.RUNNING, runs_with)
+
+
+def test_a_quota_that_leaves_too_little_is_told_once() -> None:
+    story = team(1, elastic(least=16))
+    later(story, 2)
+    told = len(story.written)
+    later(story, 30)
+    assert waits_for_quota(story)
+    assert len(story.written) <= told + 1
 
 
 @pytest.mark.parametrize("left", [0, 1], ids=["nothing", "less than its least size"])
@@ -165,11 +236,27 @@ def test_others_make_room_for_no_more_than_the_quota_leaves(kind: Any) -> None:
     assert sorted(len(ends(story, f"low-{number}")) for number in range(4)) == [0, 0, 1, 1]
 
 
-def test_the_smallest_part_of_several_quotas_counts() -> None:
-    asked = QuotaDemand({"pods": 4, "cpu": 32000}, {"services": 1}, gpus=32)
-    short = Shortfall("one", "pods", 4, 3, 0), Shortfall("two", "cpu", 32000, 20000, 4000)
-    assert gpus_left(asked, short) == 16
-    assert gpus_left(asked, short[:1]) == 24
-    assert gpus_left(asked, [*short, Shortfall("two", "services", 1, 3, 3)]) == 0
-    assert gpus_left(asked, [Shortfall("one", "pods", 4, 3, 9)]) == 0
-    assert gpus_left(QuotaDemand({"pods": 1}, {}), short) is None
+def test_what_other_sizes_of_a_gang_take_of_quotas() -> None:
+    asked = QuotaDemand({"pods": 4, "cpu": 32000, GPUS: 30}, {"services": 1, CLAIMS: 4}, gpus=30)
+
+    def room(**hard: int) -> QuotaRoom:
+        found = quota_room(asked, [Quota("team", {_name(key): str(each) for key, each in hard.items()}, USED)])
+        assert found is not None
+        return found
+
+    assert [room(pods=3).holds(pods, 30) for pods in (3, 4)] == [True, False]
+    assert [room(cpu=20).holds(pods, 16) for pods in (2, 3)] == [True, False]
+    assert [room(gpus=20).holds(4, gpus) for gpus in (20, 21)] == [True, False]
+    assert [room(claims=2).holds(pods, 16) for pods in (2, 3)] == [True, False]
+    assert not room(services=0, pods=3).holds(1, 1)
+    assert [room(pods=3, gpus=20).holds_likely(gpus) for gpus in (16, 20, 21, 23)] == [True, True, False, False]
+    assert quota_room(asked, [Quota("team", {"pods": "4"}, USED)]) is None
+    assert quota_room(QuotaDemand({"pods": 2}, {}), [Quota("team", {"pods": "1"}, USED)]) is None
+
+
+GPUS, CLAIMS = "requests.nvidia.com/gpu", "count/resourceclaims.resource.k8s.io"
+USED = {"pods": "0", "cpu": "0", GPUS: "0", "services": "0", CLAIMS: "0"}
+
+
+def _name(key: str) -> str:
+    return {"gpus": GPUS, "claims": CLAIMS}.get(key, key)

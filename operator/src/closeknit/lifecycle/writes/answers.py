@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from closeknit.api.names import service_name
+from closeknit.api.objects import TrainingJob
 from closeknit.api.reasons import ConditionType, EndReason, EventReason, PendingReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.pods.symptoms import Symptom, of_denial
@@ -21,7 +22,7 @@ from closeknit.lifecycle.status.pending import PENDING
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.writes.denial_words import RefusedWrite, refusal_message, symptom_of, unchanged_message
 from closeknit.lifecycle.writes.plan import Addition, Create, Delete, Plan, Resize, Stop
-from closeknit.lifecycle.writes.quota_shortfall import CPUS, gpus_left, shortfalls
+from closeknit.lifecycle.writes.quota_shortfall import CPUS, QuotaRoom, quota_room, shortfalls
 from closeknit.lifecycle.writes.results import (
     FORBIDDEN,
     ChildRefused,
@@ -71,7 +72,7 @@ class Rejection:
     attempt: int
     at: datetime
     tries: int  # rejections in a row, this one included
-    quota_gpus: int | None = None  # about how many GPUs the namespace's quotas leave; None where that is not known
+    quota_room: QuotaRoom | None = None  # of a gang that the namespace's quotas leave too little for
 
     @property
     def retry_at(self) -> datetime:
@@ -99,6 +100,7 @@ class RefusedChange:
     tries: int  # refusals in a row, this one included
     is_told: bool = False  # by an Event alone
     growth: str = ""  # when it was booked, of one that is to be taken back
+    quota_room: QuotaRoom | None = None  # of a gang in new Pods that the namespace's quotas leave too little for
 
     @property
     def retry_at(self) -> datetime:
@@ -169,11 +171,14 @@ class Answers:
     told: tuple[tuple[str, datetime], ...] = ()
     """The written reasons of its wait since it last held anything, each with its last time."""
 
-    def quota_leaves(self, generation: int) -> int | None:
-        """How many GPUs its namespace's quotas left when what the job asks for was more; None where that is not
-        known. `generation`: of the job now."""
-        refused = self.rejection
-        return None if refused is None or refused.generation != generation else refused.quota_gpus
+    def quota_room(self, job: TrainingJob) -> QuotaRoom | None:
+        """What the quotas leave to a job that waits for them, as far as that is known; None for one that is not told
+        to. They may leave more by the time that it has waited for something else."""
+        refused, pending = self.rejection, job.status.pending
+        if refused is None or refused.generation != job.metadata.generation:
+            return None
+        is_told = pending is not None and pending.reason == PendingReason.QUOTA_EXCEEDED
+        return refused.quota_room if is_told else None
 
     def was_told(self, reason: str, now: datetime) -> bool:
         """Whether this reason was written lately."""
@@ -262,7 +267,9 @@ def _refused_change(
     is_again = before is not None and (before.reason, before.generation) == (reason, plan.generation)
     tries = before.tries + 1 if before is not None and is_again else 1
     is_told = before is not None and is_again and before.is_told
-    return RefusedChange(reason, words, plan.generation, now, tries, is_told)
+    is_growth = reason is EventReason.RESIZE_REFUSED
+    room = quota_room(refused.demand, refused.found) if is_growth and isinstance(refused, Quotas) else None
+    return RefusedChange(reason, words, plan.generation, now, tries, is_told, quota_room=room)
 
 
 def _failing_since(
@@ -426,8 +433,8 @@ def _rejected(answers: Answers, plan: Plan, refused: RefusedWrite, now: datetime
     tries = answers.rejections + 1
     if manifest is not None and manifest["kind"] == "Pod":  # it is made again to be asked for, and waits for long
         manifest = {name: value for name, value in manifest.items() if name != "spec"}
-    left = gpus_left(refused.demand, shortfalls(refused.demand, refused.found)) if isinstance(refused, Quotas) else None
-    rejection = Rejection(reason, message, of, manifest, plan.generation, plan.attempt, now, tries, left)
+    room = quota_room(replace(refused.demand, given_back={}), refused.found) if isinstance(refused, Quotas) else None
+    rejection = Rejection(reason, message, of, manifest, plan.generation, plan.attempt, now, tries, room)
     answers = replace(answers, rejection=rejection, rejections=tries)
     if of is Refusing.CHILD:  # all of this attempt is taken back, and it begins again under its number
         answers = replace(answers, made=0, made_at=None)

@@ -14,6 +14,8 @@ from closeknit.placement.candidates.resource_fit import told
 
 SHOWN = 4  # of many shortfalls
 CPUS = frozenset({"cpu", "requests.cpu", "limits.cpu"})
+_OF_A_GANG = frozenset({"services", "configmaps", "secrets"})  # one of each, whatever its size
+_HUGE_PAGES = "hugepages-"
 _LONGEST = 64  # characters of a quantity; the API server prints 20 at most
 
 
@@ -44,12 +46,41 @@ def shortfalls(demand: QuotaDemand, quotas: Iterable[Quota]) -> tuple[Shortfall,
     return tuple(shortfall for quota in quotas for shortfall in _of_one(demand, quota))
 
 
-def gpus_left(demand: QuotaDemand, found: Iterable[Shortfall]) -> int | None:
-    """With how many GPUs a gang would fit in place of this one, which exceeds these: its Pods, CPUs and bytes are taken
-    to shrink with its GPUs, so that a smaller gang is to be checked again. None for some Pods of a gang."""
-    if demand.gpus is None:
-        return None
-    return min((demand.gpus * max(0, each.hard - each.used) // each.asked for each in found), default=None)
+@dataclass(frozen=True, slots=True)
+class QuotaRoom:
+    """What a namespace's quotas left when a whole gang asked for more, to tell of other sizes of it."""
+
+    pods: int
+    """Of that gang."""
+    gpus: int
+    """Of that gang."""
+    short: tuple[Shortfall, ...]
+    """What it exceeded."""
+
+    def holds(self, pods: int, gpus: int) -> bool:
+        """Whether the gang would fit with so many Pods and GPUs. Each Pod takes what it took, but for devices, which go
+        with the GPUs; a smaller gang is checked again before it is made."""
+        return all(_share(each, pods, gpus, self) <= each.hard - each.used for each in self.short)
+
+    def holds_likely(self, gpus: int) -> bool:
+        """The same with as many Pods for each GPU as the gang had."""
+        return self.holds(-(-gpus * self.pods // self.gpus), gpus)
+
+
+def _share(each: Shortfall, pods: int, gpus: int, of: QuotaRoom) -> int:
+    """How much a gang of other numbers asks of this, rounded up."""
+    name = each.resource.removeprefix("requests.")
+    if name.removeprefix("count/") in _OF_A_GANG:
+        return each.asked
+    is_device = "/" in name and not name.startswith(("count/", _HUGE_PAGES))
+    return -(-each.asked * gpus // of.gpus) if is_device else -(-each.asked * pods // of.pods)
+
+
+def quota_room(demand: QuotaDemand, quotas: Iterable[Quota]) -> QuotaRoom | None:
+    """What the quotas leave to other sizes of a gang that exceeds them; None for some Pods of a gang, and where it is
+    not too large."""
+    pods, short = demand.pods.get("pods", 0), shortfalls(demand, quotas)
+    return QuotaRoom(pods, demand.gpus, short) if demand.gpus and pods and short else None
 
 
 def words(found: tuple[Shortfall, ...], namespace: str) -> str:

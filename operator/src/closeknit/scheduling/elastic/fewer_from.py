@@ -1,7 +1,7 @@
-"""From when on an elastic job that waits for all of its GPUs makes do with fewer, and with how many at most.
+"""From when on an elastic job that waits for all of its GPUs makes do with fewer.
 
 The rule: once it has waited for WAITS_FOR_ALL, unless the room that is kept for it is expected to be free within
-FORETOLD_SOON; and with no more than the quotas of its namespace are known to leave.
+FORETOLD_SOON.
 """
 
 from datetime import datetime, timedelta
@@ -13,8 +13,6 @@ from closeknit.lifecycle.status.pauses import over_at
 from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.transitions.runs import WAITS_FOR_ALL
 from closeknit.lifecycle.verdict import Reservation
-from closeknit.lifecycle.writes.answers import Answers
-from closeknit.scheduling.elastic.sizes import fewer
 
 # Of a wait for all GPUs that is known to end so soon the restart would be the greater part.
 FORETOLD_SOON = timedelta(minutes=5)
@@ -31,12 +29,6 @@ def fewer_from(job: TrainingJob, workload: Workload | None, now: datetime) -> da
     ready = moment(pending.queued_since or pending.since) + WAITS_FOR_ALL
     admitted = None if workload is None else workload.condition("Admitted")
     return ready if admitted is None else max(ready, over_at(admitted.last_transition_time, WAITS_FOR_ALL, now))
-
-
-def startable(job: TrainingJob, answers: Answers) -> range:
-    """The sizes with which it may start instead of all, ascending; none for a job that is not elastic."""
-    left = answers.quota_leaves(job.metadata.generation)
-    return fewer(job.spec, job.spec.gpus if left is None else left + 1)
 
 
 def all_come_soon(job: TrainingJob, kept: Reservation | None, now: datetime) -> bool:

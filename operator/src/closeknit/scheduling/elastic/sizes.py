@@ -1,10 +1,11 @@
 """The sizes that an elastic job may have, and the largest of them that fits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from closeknit.api.names import NVLINK_DOMAIN_LEVEL
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.cluster import Cluster
+from closeknit.lifecycle.writes.quota_shortfall import QuotaRoom
 from closeknit.placement.gang.interconnect import Interconnect
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
@@ -32,9 +33,16 @@ def more(spec: TrainingJobSpec, than: int) -> range:
 def largest(sizes: range, asked: Request, place: PlaceSize, cluster: Cluster) -> Placement | None:
     """The placement of the largest of these sizes of a gang that fits into the cluster; None where none does. The size
     that is asked for is never left out."""
-    free = cluster.usable_free_gpus
-    tray = _tray(asked, cluster)
-    there = [size for size in sizes if size <= free and (size < tray or size % tray == 0 or size == asked.gpus)]
+    return _largest(_possible(sizes, asked, cluster), place)
+
+
+def _possible(sizes: range, asked: Request, cluster: Cluster) -> list[int]:
+    """Those for which there are free GPUs enough, and that NVLink between nodes does not exclude."""
+    free, tray = cluster.usable_free_gpus, _tray(asked, cluster)
+    return [size for size in sizes if size <= free and (size < tray or size % tray == 0 or size == asked.gpus)]
+
+
+def _largest(there: Sequence[int], place: PlaceSize) -> Placement | None:
     if len(there) <= EACH_ASKED:
         return next((found for size in reversed(there) if (found := place(size)) is not None), None)
     best = place(there[0])
@@ -47,6 +55,23 @@ def largest(sizes: range, asked: Request, place: PlaceSize, cluster: Cluster) ->
         else:
             fits, best = middle, found
     return best
+
+
+def largest_within(
+    room: QuotaRoom | None, sizes: range, asked: Request, place: PlaceSize, cluster: Cluster
+) -> Placement | None:
+    """The same of those for which quotas are known to have room, whose Pods a placement tells. Whole machines may take
+    fewer Pods than a smaller gang on parts of some, so that the largest ones are asked for each."""
+    if room is None:
+        return largest(sizes, asked, place, cluster)
+    machine = max((len(view.machine.gpus) for view in cluster.nodes.values() if view.machine), default=1)
+    held = [size for size in _possible(sizes, asked, cluster) if room.holds(-(-size // machine), size)]
+
+    def place_within(gpus: int) -> Placement | None:
+        found = place(gpus)
+        return found if found is not None and room.holds(len(found.shares), gpus) else None
+
+    return _largest(held[-EACH_ASKED:], place_within) or _largest(held[:-EACH_ASKED], place_within)
 
 
 def _tray(asked: Request, cluster: Cluster) -> int:

@@ -22,8 +22,8 @@ from closeknit.lifecycle.book_gang import assumed
 from closeknit.lifecycle.verdict import Await, Wait, WaitCause
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
-from closeknit.scheduling.elastic.fewer_from import all_come_soon, fewer_from, startable
-from closeknit.scheduling.elastic.sizes import EACH_ASKED, largest
+from closeknit.scheduling.elastic.fewer_from import all_come_soon, fewer_from
+from closeknit.scheduling.elastic.sizes import EACH_ASKED, fewer, largest
 from closeknit.scheduling.policy.admit import admit, cannot_be_made
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.policy.probation import put_off
@@ -98,9 +98,9 @@ def preempt(case: Case, room: Room, walk: Walk) -> Outcome:
 
 def _most(case: Case, walk: Walk) -> int:
     """How many GPUs it asks for: all, or the most that a quota is known to leave, where it would start with that."""
-    is_less = case.answers.quota_leaves(case.job.metadata.generation) is not None
-    sizes = _startable(case, walk) if is_less else range(0)
-    return sizes[-1] if sizes else case.job.spec.gpus
+    room = case.answers.quota_room(case.job)
+    sizes = range(0) if room is None else reversed(_startable(case, walk))
+    return next((size for size in sizes if room is None or room.holds_likely(size)), case.job.spec.gpus)
 
 
 def _smaller(case: Case, asked: Request, walk: Walk) -> range:
@@ -114,7 +114,7 @@ def _startable(case: Case, walk: Walk) -> range:
     since = fewer_from(case.job, case.workload, walk.now)
     if since is None or walk.now < since or all_come_soon(case.job, walk.reserving.current, walk.now):
         return range(0)
-    return startable(case.job, case.answers)
+    return fewer(case.job.spec, case.job.spec.gpus)
 
 
 def _least(case: Case, asked: Request, walk: Walk) -> int:

@@ -13,8 +13,8 @@ from closeknit.lifecycle.book_gang import assumed
 from closeknit.lifecycle.verdict import Book, Wait, WaitCause
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
-from closeknit.scheduling.elastic.fewer_from import all_come_soon, fewer_from, startable
-from closeknit.scheduling.elastic.sizes import largest
+from closeknit.scheduling.elastic.fewer_from import all_come_soon, fewer_from
+from closeknit.scheduling.elastic.sizes import fewer, largest_within
 from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.policy_context import Policy, Walk
 from closeknit.scheduling.policy.probation import put_off
@@ -40,9 +40,9 @@ def or_with_fewer(policy: Policy) -> Policy:
 def _within_quota(case: Case, room: Room, walk: Walk) -> Outcome | None:
     """What it gets of that which a quota leaves; None where it is not known to leave too little, or that has no room
     now."""
-    if case.answers.quota_leaves(case.job.metadata.generation) is None:
+    if case.answers.quota_room(case.job) is None:
         return None
-    sizes, ready = startable(case.job, case.answers), fewer_from(case.job, case.workload, walk.now)
+    sizes, ready = fewer(case.job.spec, case.job.spec.gpus), fewer_from(case.job, case.workload, walk.now)
     if not sizes or ready is None or walk.now < ready:
         return None
     if walk.probation.refusal(case.job, case.answers, is_trial=True) is not None:
@@ -56,7 +56,7 @@ def _within_quota(case: Case, room: Room, walk: Walk) -> Outcome | None:
 def _with_fewer(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome:
     """The outcome with fewer GPUs; the same one where there is none."""
     job = case.job
-    sizes = startable(job, case.answers)
+    sizes = fewer(job.spec, job.spec.gpus)
     if not sizes or outcome.shape is None or not isinstance(outcome.verdict, Wait):
         return outcome
     if not waits_for_room_or_turn(outcome.verdict.refusal):
@@ -108,16 +108,21 @@ def _started(
 
 
 def _largest(case: Case, asked: Request, there: Cluster, sizes: range, walk: Walk) -> Placement | None:
-    """Where it would go with the largest of these sizes that fits and delays no job before it; None without any.
+    """Where it would go with the largest of these sizes that fits, into what is known of its quotas, too, and delays no
+    job before it; None without any.
 
     The largest that fits ends first, so that none ends before the room that is kept is needed if that one does not. A
     smaller one may still leave that room."""
-    found = largest(sizes, asked, lambda gpus: placed(case, replace(asked, gpus=gpus), there, walk), there)
+    room = case.answers.quota_room(case.job)
+
+    def place(gpus: int) -> Placement | None:
+        return placed(case, replace(asked, gpus=gpus), there, walk)
+
+    found = largest_within(room, sizes, asked, place, there)
     if found is None or walk.reserving.makes_room_for(case.job, found):
         return found
 
     def passed(gpus: int) -> Placement | None:
-        smaller = replace(asked, gpus=gpus)
-        return passing(case, smaller, placed(case, smaller, there, walk), there, walk)
+        return passing(case, replace(asked, gpus=gpus), place(gpus), there, walk)
 
-    return largest(sizes, asked, passed, there)
+    return largest_within(room, sizes, asked, passed, there)

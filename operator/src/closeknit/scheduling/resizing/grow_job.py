@@ -21,8 +21,10 @@ from closeknit.lifecycle.status.conditions import is_true, moment, stated
 from closeknit.lifecycle.transitions.ends import KEPT_ATTEMPTS
 from closeknit.lifecycle.transitions.next_status import GROWS_AFTER
 from closeknit.lifecycle.verdict import Grow, Keep
+from closeknit.lifecycle.writes.answers import RefusedChange
+from closeknit.lifecycle.writes.quota_shortfall import QuotaRoom
 from closeknit.placement.values.placement import Placement
-from closeknit.scheduling.elastic.sizes import largest, more
+from closeknit.scheduling.elastic.sizes import largest, largest_within, more
 from closeknit.scheduling.policy.hold import held
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.preemption.trial_placement import placed
@@ -57,12 +59,12 @@ def grown(case: Case, room: Room, walk: Walk) -> Outcome | None:
     found = _larger(case, booking, room, walk)
     if found is None:
         return outcome if told is None else _kept(booking, NO_ROOM)
-    gpus = sum(len(share.gpus) for share in found.shares)
+    gpus = _gpus(found)
     if told is None or told.gpus > gpus:
         return _kept(booking, gpus)
-    if (refused := _refused(case, told)) is not None:
+    if (refused := _refused(case, told, found)) is not None:
         return Outcome(Keep(booking, room=told.gpus, refused=refused), is_settled=False)
-    barred_until = _barred_until(case, walk.now)
+    barred_until = _barred_until(case, found, walk.now)
     if barred_until is not None:
         outcome.until = barred_until
         return outcome
@@ -109,12 +111,13 @@ def _larger(case: Case, booking: Booking, room: Room, walk: Walk) -> Placement |
     cluster = growth.left(room.cluster)
     cluster = cluster.after(tuple(gone(cluster, job))).without(away.devices)
     asked = replace(walk.questions.request(case), avoided=away.nodes)
-    found = largest(
-        range(worth[0], sizes.stop, sizes.step),
-        asked,
-        lambda gpus: placed(case, replace(asked, gpus=gpus), cluster, walk),
-        cluster,
-    )
+    larger = range(worth[0], sizes.stop, sizes.step)
+
+    def place(gpus: int) -> Placement | None:
+        return placed(case, replace(asked, gpus=gpus), cluster, walk)
+
+    found = largest_within(_quota_room(case), larger, asked, place, cluster)
+    found = found or largest(larger, asked, place, cluster)  # the quotas may leave more by now
     if found is None or not walk.reserving.makes_room_for(job, found):
         return None
     if too_large(job, found, cluster) is not None or too_many(job, found, case.volumes) is not None:
@@ -125,7 +128,7 @@ def _larger(case: Case, booking: Booking, room: Room, walk: Walk) -> Placement |
 def _beside(case: Case, booking: Booking, found: Placement, room: Room, walk: Walk) -> Placement | None:
     """As large a gang with the nodes that it has, so that its Pods there can stay; None where that is worse, or where
     one of these is gone, is drained, or has a GPU that is not well."""
-    job, gpus = case.job, sum(len(share.gpus) for share in found.shares)
+    job, gpus = case.job, _gpus(found)
     if any(share.lost for share in marked(job, booking.shares, room.cluster, walk.now)):
         return None
     away = avoided_nodes(job, room.cluster, walk.now)
@@ -143,20 +146,39 @@ def _lasts(job: TrainingJob, now: datetime) -> timedelta:
     return HOUR if end is None else min(HOUR, end.at - now)
 
 
-def _refused(case: Case, told: RoomToGrow) -> str | None:
-    """Why the API server has refused its growth, where its status does not say so yet."""
+def _quota_room(case: Case) -> QuotaRoom | None:
+    """What the quotas left when they had too little for its growth."""
+    refused = _refused_change(case)
+    return None if refused is None else refused.quota_room
+
+
+def _refused_change(case: Case, found: Placement | None = None) -> RefusedChange | None:
+    """The refusal of a change of the job as it is now; None where only a larger gang than this one is too much for the
+    quotas."""
     refused = case.answers.refused_change
     if refused is None or refused.generation != case.job.metadata.generation:
         return None
-    if refused.reason is not EventReason.RESIZE_REFUSED:
+    room = refused.quota_room
+    is_smaller = found is not None and room is not None and room.holds(len(found.shares), _gpus(found))
+    return None if is_smaller else refused
+
+
+def _gpus(found: Placement) -> int:
+    return sum(len(share.gpus) for share in found.shares)
+
+
+def _refused(case: Case, told: RoomToGrow, found: Placement) -> str | None:
+    """Why the API server has refused its growth, where its status does not say so yet."""
+    refused = _refused_change(case, found)
+    if refused is None or refused.reason is not EventReason.RESIZE_REFUSED:
         return None
     return None if told.refused == stated(refused.message) else refused.message
 
 
-def _barred_until(case: Case, now: datetime) -> datetime | None:
+def _barred_until(case: Case, found: Placement, now: datetime) -> datetime | None:
     """Until when it does not grow: it has grown often lately, or the API server has refused that; None for now."""
-    refused, until = case.answers.refused_change, list[datetime]()
-    if refused is not None and refused.generation == case.job.metadata.generation:
+    refused, until = _refused_change(case, found), list[datetime]()
+    if refused is not None:
         until.append(refused.retry_at)
     if (often := _often_until(case.job.status)) is not None:
         until.append(often)
