@@ -143,9 +143,11 @@ def test_whole_nodes_take_fewer_pods_than_a_larger_gang_has(gpus: int, least: in
     assert (story.status().state, size(story)) == (State.RUNNING, runs_with)
 
 
-def test_a_quota_that_leaves_too_little_is_told_once() -> None:
-    story = team(1, elastic(least=16))
-    later(story, 2)
+@pytest.mark.parametrize("others", [[], [fixed("other")]], ids=["all are free", "not all are free"])
+def test_a_quota_that_leaves_too_little_is_told_once(others: list[dict[str, Any]]) -> None:
+    """Also where fewer GPUs are free than it asks for: what is in its way stays the quota."""
+    story = team(1, *others, elastic(least=16))
+    later(story, 5)
     told = len(story.written)
     later(story, 30)
     assert waits_for_quota(story)

@@ -7,10 +7,10 @@ quota of its namespace has too little left is not tried with all again while a s
 from dataclasses import replace
 from datetime import datetime
 
-from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.book_gang import assumed
 from closeknit.lifecycle.verdict import Book, Wait, WaitCause
+from closeknit.lifecycle.writes.quota_shortfall import QuotaRoom
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.elastic.fewer_from import all_come_soon, fewer_from
@@ -40,7 +40,8 @@ def or_with_fewer(policy: Policy) -> Policy:
 def _within_quota(case: Case, room: Room, walk: Walk) -> Outcome | None:
     """What it gets of that which a quota leaves; None where it is not known to leave too little, or that has no room
     now."""
-    if case.answers.quota_room(case.job) is None:
+    quota = case.answers.quota_room(case.job)
+    if quota is None:
         return None
     sizes, ready = fewer(case.job.spec, case.job.spec.gpus), fewer_from(case.job, case.workload, walk.now)
     if not sizes or ready is None or walk.now < ready:
@@ -50,7 +51,8 @@ def _within_quota(case: Case, room: Room, walk: Walk) -> Outcome | None:
     shape = walk.questions.shape(walk.questions.request(case))
     if not walk.questions.take_more(case.place):
         return walk.questions.not_asked(shape)
-    return _started(case, room, walk, sizes, shape, until=None)
+    found = _largest(case, room, walk, sizes, quota)
+    return None if found is None else _started(case, room, walk, found, shape, until=None)
 
 
 def _with_fewer(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome:
@@ -74,9 +76,11 @@ def _with_fewer(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome
     if all_come_soon(job, walk.reserving.current, walk.now) or not walk.questions.take_more(case.place):
         outcome.is_settled = False
         return outcome
-    started = _started(case, room, walk, sizes, outcome.shape, outcome.until)
-    if started is not None:
-        return started
+    quota = case.answers.quota_room(job)
+    found = None if quota is None else _largest(case, room, walk, sizes, quota)
+    found = found or _largest(case, room, walk, sizes)  # the quotas may leave more by now
+    if found is not None:
+        return _started(case, room, walk, found, outcome.shape, outcome.until)
     is_of_shape = (
         outcome.shape.request == _asked(case, room, walk) and outcome.verdict.refusal.cause is WaitCause.NO_FIT
     )
@@ -91,13 +95,10 @@ def _asked(case: Case, room: Room, walk: Walk) -> Request:
 
 
 def _started(
-    case: Case, room: Room, walk: Walk, sizes: range, shape: RequestShape, until: datetime | None
-) -> Outcome | None:
-    """The largest of these sizes that it gets now, or why it cannot be made; None where there is no room for any."""
-    job, asked = case.job, _asked(case, room, walk)
-    found = _largest(case, asked, alone(case, room.cluster, walk), sizes, walk)
-    if found is None:
-        return None
+    case: Case, room: Room, walk: Walk, found: Placement, shape: RequestShape, until: datetime | None
+) -> Outcome:
+    """What it gets now, or why that cannot be made."""
+    job = case.job
     walk.reserving.withdraw(case.key)
     if (cannot := cannot_be_made(case, found, shape, until, room)) is not None:
         return cannot
@@ -107,22 +108,22 @@ def _started(
     return Outcome(Book(found), shape, is_settled=False, room=booked)
 
 
-def _largest(case: Case, asked: Request, there: Cluster, sizes: range, walk: Walk) -> Placement | None:
-    """Where it would go with the largest of these sizes that fits, into what is known of its quotas, too, and delays no
-    job before it; None without any.
+def _largest(case: Case, room: Room, walk: Walk, sizes: range, quota: QuotaRoom | None = None) -> Placement | None:
+    """Where it would go with the largest of these sizes that fits, into what its `quota` leaves, too, and delays no job
+    before it; None without any.
 
     The largest that fits ends first, so that none ends before the room that is kept is needed if that one does not. A
     smaller one may still leave that room."""
-    room = case.answers.quota_room(case.job)
+    asked, there = _asked(case, room, walk), alone(case, room.cluster, walk)
 
     def place(gpus: int) -> Placement | None:
         return placed(case, replace(asked, gpus=gpus), there, walk)
 
-    found = largest_within(room, sizes, asked, place, there)
+    found = largest_within(quota, sizes, asked, place, there)
     if found is None or walk.reserving.makes_room_for(case.job, found):
         return found
 
     def passed(gpus: int) -> Placement | None:
         return passing(case, replace(asked, gpus=gpus), place(gpus), there, walk)
 
-    return largest_within(room, sizes, asked, passed, there)
+    return largest_within(quota, sizes, asked, passed, there)
