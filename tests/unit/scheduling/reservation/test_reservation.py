@@ -307,3 +307,27 @@ def test_spare_nodes_come_free_with_their_job() -> None:
     submit(story, "runs", gpus=8, spares=1, expectedDuration="1h")
     submit(story, "both", **BOTH)
     assert pending(story, "both").estimated_start == "2026-11-21T11:00:00Z"
+
+
+def test_it_is_told_of_no_other_room_while_a_job_that_a_policy_refuses_is_on_trial() -> None:
+    """Each try takes the free node until it is refused, and what is kept moves to the two others meanwhile."""
+    story = Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"), *plugin_node("gpu-3"))
+    submit(story, "first", gpus=8)
+    submit(story, "runs", **BOTH, expectedDuration="9h")
+    story.run_all()
+    del story.objects["TrainingJob", "team-b", "first"]
+    story.remove_pod("first-a1-worker-00000")
+    submit(story, "both", **BOTH)
+    assert "start on gpu-1, gpu-2, which" in pending(story, "both").message
+    story.forbidden["late-a1-worker-00000"] = 'admission webhook "limits.example" denied the request: not this one'
+    submit(story, "late", gpus=8)
+    for _ in range(5):
+        story.pass_time(60)
+        story.settle()
+    told, tries = len(story.written), len(story.tried)
+    for _ in range(60):
+        story.pass_time(60)
+        story.settle()
+    assert pending(story, "late").reason == "TemplateInvalid"
+    assert len(story.tried) > tries + 5
+    assert [each for each in story.written[told:] if each.startswith("status")] == []

@@ -196,7 +196,8 @@ def _passing(
     if wait is None:
         if not walk.questions.take_more(case.place):
             return walk.questions.not_asked(shape)
-        found = walk.reserving.passing(case.job, answer, alone, ask)
+        is_trial = walk.probation.may_be_refused(case.job, case.answers)
+        found = walk.reserving.passing(case.job, answer, alone, ask, is_trial=is_trial)
         if found is not None:
             return found
         wait = walk.reserving.wait(case, key, room)

@@ -27,4 +27,7 @@ def passing(case: Case, asked: Request, found: Placement | None, cluster: Cluste
     it; None where there is none."""
     if found is None or walk.reserving.makes_room_for(case.job, found):
         return found
-    return walk.reserving.passing(case.job, found, cluster, lambda other: placed(case, asked, other, walk))
+    is_trial = walk.probation.may_be_refused(case.job, case.answers)
+    return walk.reserving.passing(
+        case.job, found, cluster, lambda other: placed(case, asked, other, walk), is_trial=is_trial
+    )

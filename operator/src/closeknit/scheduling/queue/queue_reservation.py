@@ -94,6 +94,8 @@ class QueueReservation:
         """Of this walk."""
         self.reservations: list[Reservation] = []
         """All that has been kept on this walk: another placement where somebody passed."""
+        self._told: Reservation | None = None
+        """What its job is told instead of `room`, while a job on trial has moved that."""
         self.behind: dict[BehindKey, WaitBehind] = {}
         """Jobs that fit and wait, as far as their shape and declaration tell."""
         self._stands: tuple[Reservation | None, Reservation | None, bool] = None, None, False
@@ -216,15 +218,20 @@ class QueueReservation:
         """Whether a job may certainly take this: nothing of it is kept for another, or it ends before."""
         return self.room is None or self.room.certainly_lets(job, answer, self._now)
 
-    def passing(self, job: TrainingJob, answer: Placement, alone: Cluster, ask: Ask) -> Placement | None:
+    def passing(
+        self, job: TrainingJob, answer: Placement, alone: Cluster, ask: Ask, *, is_trial: bool = False
+    ) -> Placement | None:
         """What a job gets without delaying the reservation: other GPUs than `answer`, which placement gave it in
-        `alone`, or these where the first job still fits beside it; None where it has to wait."""
+        `alone`, or these where the first job still fits beside it; None where it has to wait. `is_trial`: whether that
+        is likely to be free again in a moment, so that the first job is not told of another room."""
         assert self.room is not None  # noqa: S101 - it does not certainly pass, for the type checker
         for found in (ask(self._without_kept(alone)), answer):
             beside = None if found is None else self._fits_beside(job, found)
             if beside is not None:
                 if beside is not self.room.reservation:
+                    told = (self._told or self.current) if is_trial else None
                     self._keep(self.room.moved(self._known(beside)))
+                    self._told = told
                 return found
         return None
 
@@ -284,7 +291,7 @@ class QueueReservation:
         """The job gets its GPUs otherwise, so that none need be kept for it."""
         if self.current is not None and self.current.job == job:
             self.reservations = [each for each in self.reservations if each.job != job]
-            self.room = None
+            self.room = self._told = None
             self.is_open = len(self.searches) < TRIED
 
     def without_spares_there(self, job: TrainingJob, answer: Placement) -> Placement:
@@ -310,7 +317,7 @@ class QueueReservation:
         """The entry with the verdict of now; the last decision's where that is the same."""
         if not isinstance(entry.verdict, Wait):
             return entry
-        refusal, kept = entry.verdict.refusal, self.current
+        refusal, kept = entry.verdict.refusal, self._told or self.current
         is_kept = kept is not None and kept.job == entry.key and entry.is_refused
         verdict = Reserve(refusal, kept) if is_kept and kept is not None else Wait(refusal)
         if verdict == entry.verdict:
@@ -354,7 +361,7 @@ class QueueReservation:
 
     def _keep(self, room: ReservedRoom) -> None:
         """What is kept from now on."""
-        self.room = room
+        self.room, self._told = room, None
         self.reservations.append(room.reservation)
 
 
