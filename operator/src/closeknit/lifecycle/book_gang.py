@@ -202,7 +202,7 @@ def reserve(subject: Subject, placement: Placement, awaited: Sequence[AwaitedAtt
     return subject.plan(
         status,
         demand=replace(demand, given_back=left) if is_first else None,
-        probes=(pod(made, 0),) if is_first else (),
+        probes=_probes_with_first(subject, made) if is_first else (),
         notice=subject.notice(reason, message, action=EventAction.QUEUE),
         adds=creation.additions(made),
     )
@@ -444,6 +444,12 @@ def _probes(subject: Subject, gang: Gang) -> tuple[Manifest, ...]:
         return (_as_now(rejection.manifest, gang),)
     pending = subject.job.status.pending
     return (pod(gang, 0),) if pending is not None and traits(pending.reason).is_probed else ()
+
+
+def _probes_with_first(subject: Subject, gang: Gang) -> tuple[Manifest, ...]:
+    """The same, and the first Pod in any case: others are to end for these."""
+    asked = (pod(gang, 0), *_probes(subject, gang))
+    return tuple({(each["kind"], each["metadata"]["name"]): each for each in asked}.values())
 
 
 def _as_now(refused: Manifest, gang: Gang) -> Manifest:

@@ -259,6 +259,21 @@ def test_nobody_goes_for_a_job_that_admission_refuses() -> None:
     assert (ends(story, "low"), told(story, "urgent")[0]) == ([], PendingReason.TEMPLATE_INVALID)
 
 
+def test_what_was_refused_of_a_gang_is_asked_before_others_make_room_for_it_again() -> None:
+    """A policy takes every Pod but that of rank 1, and only the first one is asked before anybody ends."""
+    story = site(plugin_node, job("low"), nodes=2)
+    story.forbidden["urgent-a1-worker-00001"] = "no rank 1 here"
+    story.add(job("urgent", **{**HIGH, "gpus": 16}))
+    live(story, minutes=5)
+    assert len(ends(story, "low")) == 1
+    live(story, minutes=130)
+    assert (len(ends(story, "low")), told(story, "urgent")[0]) == (1, PendingReason.TEMPLATE_INVALID)
+    assert story.status("low").state is State.RUNNING
+    story.forbidden.clear()
+    live(story, minutes=70)
+    assert (len(ends(story, "low")), story.status("urgent").state) == (2, State.RUNNING)
+
+
 def test_who_is_refused_after_others_made_room_ends_them_once_an_hour() -> None:
     """A webhook lets a Pod pass on trial, and refuses it then."""
     story = site(plugin_node, job("low"))
