@@ -104,7 +104,7 @@ def test_the_operator_taints_a_gpu_that_its_agent_calls_unhealthy_and_nothing_el
     try:
         cluster.wait_for(lambda: not is_running(bed.pid), "the operator to end")
         bed.pid = start_operator(cluster, bed.port, *bed.options, "--device-taints=NoSchedule")
-        (rule,) = cluster.wait_for(rules, "the rule", 60)
+        (rule,) = cluster.wait_for(rules, "the rule", 120)  # an agent looks and the operator tells each half minute
         selector, taint = rule["spec"]["deviceSelector"], rule["spec"]["taint"]
         assert (selector["driver"], selector["pool"]) == ("gpu.nvidia.com", node)
         assert (taint["key"], taint["value"], taint["effect"]) == ("closeknit.dev/unhealthy", "XID79", "NoSchedule")

@@ -26,7 +26,7 @@ from closeknit.scheduling.memo.memory import Memory
 from scenarios.manifests import CREATED, Manifest, training_job
 from scenarios.story import NOW, plugin_node
 
-JOBS = 6
+JOBS = 12
 MOST_BYTES = 30_000
 LARGE = 240 * 1024
 Large = Callable[[Manifest, int], None]

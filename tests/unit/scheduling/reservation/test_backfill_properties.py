@@ -246,9 +246,11 @@ def test_jobs_that_differ_in_what_they_declare_share_one_question(
     asked: list[Cluster] = []
     passing = QueueReservation.passing
 
-    def counted(self: QueueReservation, job: TrainingJob, answer: Placement, alone: Cluster, ask: Ask) -> object:
+    def counted(
+        self: QueueReservation, job: TrainingJob, answer: Placement, alone: Cluster, ask: Ask, **how: bool
+    ) -> object:
         asked.append(alone)
-        return passing(self, job, answer, alone, ask)
+        return passing(self, job, answer, alone, ask, **how)
 
     monkeypatch.setattr(QueueReservation, "passing", counted)
     said = ({**asks, "expectedDuration": f"{40 + number}h"} for number in range(40))

@@ -74,9 +74,9 @@ def test_who_waits_behind_it_is_not_asked_again_once_a_job_elsewhere_says_that_i
     asked: list[str] = []
     passing = QueueReservation.passing
 
-    def counted(self: QueueReservation, job: TrainingJob, *rest: Any) -> Placement | None:
+    def counted(self: QueueReservation, job: TrainingJob, *rest: Any, **how: Any) -> Placement | None:
         asked.append(job.key.name)
-        return passing(self, job, *rest)
+        return passing(self, job, *rest, **how)
 
     monkeypatch.setattr(QueueReservation, "passing", counted)
     site.decide()
