@@ -203,7 +203,7 @@ def _wait(subject: Subject, refusal: Refusal, reservation: Reservation | None = 
 
 
 def _is_part_left(subject: Subject) -> bool:
-    """Whether quotas that leave too little for an elastic job are sure to have room for its least size."""
+    """Whether quotas that leave too little for an elastic job likely have room for its least size."""
     refused, elastic = subject.answers.rejection, subject.job.spec.elastic
     room = None if refused is None else refused.quota_room
     return room is not None and elastic is not None and room.holds_likely(elastic.min_gpus)

@@ -15,7 +15,7 @@ from closeknit.cluster.pods.pod import Pod
 from closeknit.launch.gang import Manifest
 
 _COMPUTE = frozenset({"cpu", "memory", "ephemeral-storage"})
-_HUGE_PAGES = "hugepages-"
+HUGE_PAGES = "hugepages-"
 _CLAIMS = "count/resourceclaims.resource.k8s.io"
 
 
@@ -78,7 +78,7 @@ def given_back(pods: Iterable[Pod]) -> dict[str, int]:
     for pod in pods:
         found.update({"pods": 1, "count/pods": 1})
         for name, amount in pod.requests.items():
-            if name in _COMPUTE or name.startswith(_HUGE_PAGES):
+            if name in _COMPUTE or name.startswith(HUGE_PAGES):
                 found.update({name: amount, f"requests.{name}": amount})
             elif "/" in name:
                 found[f"requests.{name}"] += amount
@@ -92,7 +92,7 @@ def _of_pod(spec: Manifest) -> dict[str, int]:
     except msgspec.ValidationError:  # the API server will say what is wrong with it
         return found
     for name, amount in requests(asked).items():
-        if name in _COMPUTE or name.startswith(_HUGE_PAGES):
+        if name in _COMPUTE or name.startswith(HUGE_PAGES):
             found[name] = found[f"requests.{name}"] = amount
         elif "/" in name:
             found[f"requests.{name}"] = amount

@@ -8,14 +8,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from closeknit.api.text.quantity import quantity
-from closeknit.lifecycle.writes.quota_demand import QuotaDemand
+from closeknit.lifecycle.writes.quota_demand import HUGE_PAGES, QuotaDemand
 from closeknit.lifecycle.writes.resource_quotas import Quota, ScopeRequirement
 from closeknit.placement.candidates.resource_fit import told
 
 SHOWN = 4  # of many shortfalls
 CPUS = frozenset({"cpu", "requests.cpu", "limits.cpu"})
 _OF_A_GANG = frozenset({"services", "configmaps", "secrets"})  # one of each, whatever its size
-_HUGE_PAGES = "hugepages-"
 _LONGEST = 64  # characters of a quantity; the API server prints 20 at most
 
 
@@ -72,7 +71,7 @@ def _share(each: Shortfall, pods: int, gpus: int, of: QuotaRoom) -> int:
     name = each.resource.removeprefix("requests.")
     if name.removeprefix("count/") in _OF_A_GANG:
         return each.asked
-    is_device = "/" in name and not name.startswith(("count/", _HUGE_PAGES))
+    is_device = "/" in name and not name.startswith(("count/", HUGE_PAGES))
     return -(-each.asked * gpus // of.gpus) if is_device else -(-each.asked * pods // of.pods)
 
 
