@@ -131,7 +131,8 @@ def book(subject: Subject, placement: Placement, why: str = "") -> Plan:
         notice=placed(subject, booked, harmed(found), why),
         adds=creation.additions(made),
     )
-    return replace(plan, sets=found.names, is_by_choice=is_by_choice)
+    asks_quotas_last = _is_refused_otherwise(subject)
+    return replace(plan, sets=found.names, is_by_choice=is_by_choice, asks_quotas_last=asks_quotas_last)
 
 
 def book_beside(subject: Subject, placement: Placement) -> Plan | str:
@@ -199,13 +200,14 @@ def reserve(subject: Subject, placement: Placement, awaited: Sequence[AwaitedAtt
     going = (each for each in awaited if each.job.namespace == job.key.namespace and not each.moves)
     there = (subject.cluster.pods_of(each.job) for each in going)
     left = given_back(pod for pods in there for pod in pods if pod.is_live)
-    return subject.plan(
+    plan = subject.plan(
         status,
         demand=replace(demand, given_back=left) if is_first else None,
         probes=_probes_with_first(subject, made) if is_first else (),
         notice=subject.notice(reason, message, action=EventAction.QUEUE),
         adds=creation.additions(made),
     )
+    return replace(plan, asks_quotas_last=_is_refused_otherwise(subject))
 
 
 def reason_of(awaited: Sequence[AwaitedAttempt]) -> PendingReason:
@@ -434,6 +436,14 @@ def environment_status(found: Environment) -> EnvironmentStatus | None:
         warnings=[stated(each) for each in warnings],
         nccl_version=None if version is None else str(version),
     )
+
+
+def _is_refused_otherwise(subject: Subject) -> bool:
+    """Whether the job was last refused for something else than a quota. After a restart its status says so."""
+    rejection, pending = subject.answers.rejection, subject.job.status.pending
+    if rejection is not None:
+        return rejection.reason is not PendingReason.QUOTA_EXCEEDED
+    return pending is not None and traits(pending.reason).is_probed
 
 
 def _probes(subject: Subject, gang: Gang) -> tuple[Manifest, ...]:

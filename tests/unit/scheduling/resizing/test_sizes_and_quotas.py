@@ -1,5 +1,6 @@
 """An elastic job that a quota leaves a part of its GPUs starts with that part, and grows once the quota leaves more."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -75,8 +76,10 @@ class TeamStory(Story):
         pass
 
 
-def team(most_pods: int, *jobs: dict[str, Any], kind: Any = plugin_node) -> TeamStory:
-    story = TeamStory(*(each for number in range(4) for each in kind(f"gpu-{number}")), priority_class("high", 100))
+def team(
+    most_pods: int, *jobs: dict[str, Any], kind: Any = plugin_node, made: type["TeamStory"] = TeamStory
+) -> TeamStory:
+    story = made(*(each for number in range(4) for each in kind(f"gpu-{number}")), priority_class("high", 100))
     story.most_pods = most_pods
     for job in jobs:
         story.add(job)
@@ -207,6 +210,56 @@ def test_what_a_quota_leaves_is_nothing_for_a_changed_job() -> None:
     story.pass_time(5)  # a refused namespace is left alone for a moment
     story.settle()
     assert len(placement(story).nodes) == 2
+
+
+def test_what_a_policy_refuses_of_a_smaller_size_is_told_once_and_made_once() -> None:
+    """The quota leaves too little for all, and a policy takes no rank 1. The quota is asked of all, and the policy of
+    what the quota leaves: these would be told in turn, and each time Pods would be made."""
+    story = team(3, elastic())
+    story.forbidden["train-a1-worker-00001"] = "no rank 1 here"
+    later(story, 8)
+    assert story.status().pending.reason == PendingReason.TEMPLATE_INVALID  # type: ignore[union-attr]
+    told = len(story.written)
+    later(story, 120, 2)
+    assert len(story.written) <= told + 1
+    story.forbidden.clear()
+    later(story, 10)
+    assert (story.status().state, size(story)) == (State.RUNNING, 24)
+
+
+class StrictStory(TeamStory):
+    """One whose policy takes no rank 1 of a gang of 24."""
+
+    def denial(self, manifest: Mapping[str, Any]) -> str | None:
+        if manifest["kind"] != "Pod" or not manifest["metadata"]["name"].endswith("-00001"):
+            return None
+        env = {each["name"]: each.get("value") for each in manifest["spec"]["containers"][0]["env"]}
+        return "no rank 1 of so few" if env["CLOSEKNIT_WORLD_SIZE"] == "24" else None
+
+
+def test_what_was_refused_of_a_smaller_size_is_asked_before_it_is_made_again() -> None:
+    """The policy takes what the quota is too small for, and the other way round: nothing but words is written then."""
+    story = team(3, elastic(), made=StrictStory)
+    later(story, 8)
+    made = [each for each in story.written if not each.startswith("status")]
+    later(story, 120, 2)
+    assert [each for each in story.written if not each.startswith("status")] == made
+    assert "create Pod train-a1-worker-00000" in made
+
+
+def test_a_job_that_a_quota_refuses_again_and_again_alters_no_told_room_to_grow() -> None:
+    """It is tried each minute, and its GPUs count as taken until the API server answers."""
+    story = team(3, elastic())
+    later(story, 1)
+    story.add(fixed("other"))
+    story.pass_time(MINUTE / 2)
+    begin(story)
+    room, told = placement(story).room, len(story.written)
+    assert (size(story), room and room.gpus) == (24, 32)
+    later(story, 4)
+    assert (placement(story).room, len(story.written)) == (room, told)
+    later(story, 3)
+    assert [each.reason for each in story.notices].count(EventReason.RESIZE_REFUSED) == 1
 
 
 def test_jobs_before_it_in_the_queue_keep_their_turn() -> None:

@@ -111,17 +111,9 @@ class Writes:
 
     async def _applied(self, plan: Plan) -> Sequence[Result]:
         told = _Told(plan.uid)
-        read = None if plan.demand is None else await self._quotas(plan, plan.demand)
-        if read is not None and told.add(read) is not Judgement.DONE:
-            return told.results
-        if plan.account and told.add(await self._account(plan)) is not Judgement.DONE:
-            return told.results
-        for manifest in plan.probes:
-            async with self._slots.free:
-                probed, _ = await self._tried(plan, manifest, is_probe=True)
-            if is_for_want_of_room_to_come(probed, plan.demand):
-                continue
-            if told.add(probed) is not Judgement.DONE:
+        checks = [self._leave_enough, self._takes_the_gang]
+        for check in reversed(checks) if plan.asks_quotas_last else checks:
+            if not await check(plan, told):
                 return told.results
         if plan.status is not None and told.add(await self._stored(plan)) is not Judgement.DONE:
             return told.results
@@ -147,6 +139,24 @@ class Writes:
             except NotFound:
                 return ""
         return _version(found)
+
+    async def _leave_enough(self, plan: Plan, told: _Told) -> bool:
+        """Whether the quotas do, for the whole gang."""
+        read = None if plan.demand is None else await self._quotas(plan, plan.demand)
+        return read is None or told.add(read) is Judgement.DONE
+
+    async def _takes_the_gang(self, plan: Plan, told: _Told) -> bool:
+        """Whether the API server does: its account, and the Pods and others that are tried."""
+        if plan.account and told.add(await self._account(plan)) is not Judgement.DONE:
+            return False
+        for manifest in plan.probes:
+            async with self._slots.free:
+                probed, _ = await self._tried(plan, manifest, is_probe=True)
+            if is_for_want_of_room_to_come(probed, plan.demand):
+                continue
+            if told.add(probed) is not Judgement.DONE:
+                return False
+        return True
 
     async def _quotas(self, plan: Plan, demand: QuotaDemand) -> Quotas | None:
         """The quotas of the job's namespace; None where they cannot be read, which keeps no job from starting: the

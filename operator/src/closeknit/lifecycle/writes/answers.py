@@ -67,7 +67,7 @@ class Rejection:
     reason: PendingReason  # of a row of the table of blame that speaks of the API server
     message: str
     of: Refusing
-    manifest: Manifest | None  # what was refused, a Pod without its spec; None where it was the gang as a whole
+    manifest: Manifest | None  # what was refused, a Pod without its spec: the newest where it was the gang as a whole
     generation: int  # of the job then; another one is asked about again
     attempt: int
     at: datetime
@@ -428,7 +428,10 @@ def _speaks_of_cpus(refused: RefusedWrite) -> bool:
 
 def _rejected(answers: Answers, plan: Plan, refused: RefusedWrite, now: datetime) -> Answers:
     reason, message = pending_reason(symptom_of(refused)), refusal_message(plan, refused)
-    manifest = refused.manifest if isinstance(refused, ChildRefused | Exists) else None
+    before = answers.rejection
+    manifest = before.manifest if before is not None and before.generation == plan.generation else None
+    if isinstance(refused, ChildRefused | Exists):
+        manifest = refused.manifest
     of = Refusing.PROBE if isinstance(refused, ChildRefused | Exists) and refused.is_probe else Refusing.CHILD
     tries = answers.rejections + 1
     if manifest is not None and manifest["kind"] == "Pod":  # it is made again to be asked for, and waits for long

@@ -57,9 +57,11 @@ def grown(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if not walk.questions.take_more(case.place):
         return outcome
     found = _larger(case, booking, room, walk)
+    gpus = NO_ROOM if found is None else _gpus(found)
+    if room.is_trial and told is not None and gpus < told.gpus:
+        return outcome  # what is on trial is likely to be free again in a moment
     if found is None:
         return outcome if told is None else _kept(booking, NO_ROOM)
-    gpus = _gpus(found)
     if told is None or told.gpus > gpus:
         return _kept(booking, gpus)
     if (refused := _refused(case, told, found)) is not None:
