@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from closeknit.api.reasons import PendingReason
 from closeknit.cluster.pods.symptoms import FENCE, FENCED_NAMESPACES, Symptom, of_denial
+from closeknit.lifecycle.writes.resource_quotas import Quota
 from scenarios.manifests import training_job
 from scenarios.story import Story, plugin_node
 
@@ -146,3 +148,25 @@ def test_a_namespace_that_is_being_deleted_is_no_fault_of_a_template() -> None:
         "NamespaceNotServed",
         "namespace team-b is being deleted and takes nothing new; create the job in another namespace",
     )
+
+
+def test_one_whose_policy_takes_it_by_now_is_told_of_the_quota_as_a_whole() -> None:
+    """A quota refuses a Pod on trial, too, and that is no fault of the template."""
+    story = Story(*plugin_node("gpu-1"), training_job(spec={"gpus": 8}))
+    story.forbidden["train-a1-worker-00000"] = "use no latest"
+    story.settle()
+    assert _told(story)[0] == PendingReason.TEMPLATE_INVALID
+    story.quotas = [Quota("team", {"pods": "1"}, {"pods": "1"})]
+    by_quota = "exceeded quota: team, requested: pods=1, used: pods=1, limited: pods=1"
+    story.forbidden["train-a1-worker-00000"] = by_quota
+    story.pass_time(301)
+    story.settle()
+    reason, message = _told(story)
+    assert reason == PendingReason.QUOTA_EXCEEDED
+    assert message.startswith("the whole gang is more than is left of the quotas of namespace team-b")
+
+
+def _told(story: Story) -> tuple[str, str]:
+    pending = story.status().pending
+    assert pending is not None
+    return pending.reason, pending.message

@@ -131,8 +131,8 @@ def book(subject: Subject, placement: Placement, why: str = "") -> Plan:
         notice=placed(subject, booked, harmed(found), why),
         adds=creation.additions(made),
     )
-    asks_quotas_last = _is_refused_otherwise(subject)
-    return replace(plan, sets=found.names, is_by_choice=is_by_choice, asks_quotas_last=asks_quotas_last)
+    tells_quotas_last = _is_refused_otherwise(subject)
+    return replace(plan, sets=found.names, is_by_choice=is_by_choice, tells_quotas_last=tells_quotas_last)
 
 
 def book_beside(subject: Subject, placement: Placement) -> Plan | str:
@@ -207,7 +207,7 @@ def reserve(subject: Subject, placement: Placement, awaited: Sequence[AwaitedAtt
         notice=subject.notice(reason, message, action=EventAction.QUEUE),
         adds=creation.additions(made),
     )
-    return replace(plan, asks_quotas_last=_is_refused_otherwise(subject))
+    return replace(plan, tells_quotas_last=_is_refused_otherwise(subject))
 
 
 def reason_of(awaited: Sequence[AwaitedAttempt]) -> PendingReason:

@@ -52,7 +52,7 @@ from closeknit.lifecycle.writes.results import (
     Stopped,
     Unseen,
     changed,
-    is_for_want_of_room_to_come,
+    is_by_quota,
     judged,
 )
 
@@ -111,10 +111,8 @@ class Writes:
 
     async def _applied(self, plan: Plan) -> Sequence[Result]:
         told = _Told(plan.uid)
-        checks = [self._leave_enough, self._takes_the_gang]
-        for check in reversed(checks) if plan.asks_quotas_last else checks:
-            if not await check(plan, told):
-                return told.results
+        if not await self._is_taken(plan, told):
+            return told.results
         if plan.status is not None and told.add(await self._stored(plan)) is not Judgement.DONE:
             return told.results
         opened = await self._opened(plan, told)
@@ -140,23 +138,24 @@ class Writes:
                 return ""
         return _version(found)
 
-    async def _leave_enough(self, plan: Plan, told: _Told) -> bool:
-        """Whether the quotas do, for the whole gang."""
+    async def _is_taken(self, plan: Plan, told: _Told) -> bool:
+        """Whether the quotas leave enough for the whole gang, and the API server takes its account, and what is
+        tried of it. That a quota refuses it is no news of a child where the quotas are known to, or will leave more."""
         read = None if plan.demand is None else await self._quotas(plan, plan.demand)
-        return read is None or told.add(read) is Judgement.DONE
-
-    async def _takes_the_gang(self, plan: Plan, told: _Told) -> bool:
-        """Whether the API server does: its account, and the Pods and others that are tried."""
+        if read is not None and not plan.tells_quotas_last and told.add(read) is not Judgement.DONE:
+            return False
         if plan.account and told.add(await self._account(plan)) is not Judgement.DONE:
             return False
+        is_short = read is not None and judged(read, plan.uid) is not Judgement.DONE
+        leave_more = plan.demand is not None and bool(plan.demand.given_back)
         for manifest in plan.probes:
             async with self._slots.free:
                 probed, _ = await self._tried(plan, manifest, is_probe=True)
-            if is_for_want_of_room_to_come(probed, plan.demand):
+            if is_by_quota(probed) and (is_short or leave_more):
                 continue
             if told.add(probed) is not Judgement.DONE:
                 return False
-        return True
+        return read is None or not plan.tells_quotas_last or told.add(read) is Judgement.DONE
 
     async def _quotas(self, plan: Plan, demand: QuotaDemand) -> Quotas | None:
         """The quotas of the job's namespace; None where they cannot be read, which keeps no job from starting: the

@@ -1,9 +1,9 @@
 """The next writes for one job, as a value: the Plan. The shell writes it, this package never does.
 
 The order of a Plan is fixed: the demand (a quota that has less left ends the Plan), the account (one that the operator
-may not use ends the Plan), the probes (stored nowhere; a refusal ends the Plan; the demand comes after these where
-`asks_quotas_last`), the status by compare-and-swap (a failure ends the Plan), the opening, one create after the other
-(a refusal ends the Plan), then the actions in any order and the notice. So a booking is stored before any child
+may not use ends the Plan), the probes (stored nowhere; a refusal ends the Plan; the demand ends it only after these
+where `tells_quotas_last`), the status by compare-and-swap (a failure ends the Plan), the opening, one create after the
+other (a refusal ends the Plan), then the actions in any order and the notice. So a booking is stored before any child
 exists, the end of an attempt before any child goes, and of a gang whose first Pod is refused nothing more is made or
 told.
 """
@@ -115,7 +115,7 @@ class Plan:
     """The service account of the gang's Pods if it needs a right; checked before anything is created."""
     probes: tuple[Manifest, ...] = ()
     """Sent as dry-run creates before anything is stored."""
-    asks_quotas_last: bool = False
+    tells_quotas_last: bool = False
     """Whether the job was refused for another reason than a quota: while that lasts, it is told the same, and not in
     turn that a quota has too little left."""
     opening: tuple[Create, ...] = ()

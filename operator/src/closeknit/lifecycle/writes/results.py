@@ -269,14 +269,12 @@ def judged(result: Result, uid: str) -> Judgement:
             return Judgement.DONE
 
 
-def is_for_want_of_room_to_come(result: Result, demand: QuotaDemand | None) -> bool:
-    """Whether a probe is refused by a quota that the gang fits once those are gone that make room for it."""
+def is_by_quota(result: Result) -> bool:
+    """Whether a quota refuses a child."""
     return (
         isinstance(result, ChildRefused)
         and result.denial.failure is DenialKind.FORBIDDEN
         and "exceeded quota" in result.denial.message
-        and demand is not None
-        and bool(demand.given_back)
     )
 
 
