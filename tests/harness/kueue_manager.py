@@ -90,9 +90,11 @@ def _leave_out(sources: Path) -> None:
         shutil.rmtree(jobs / name)
         shutil.rmtree(sources / "pkg" / "util" / "testingjobs" / name, ignore_errors=True)
     linked = jobs / "jobs.go"
-    linked.write_text("".join(line for line in linked.open() if not line.rstrip('"\n').endswith(LEFT_OUT)))
+    lines = linked.read_text().splitlines(keepends=True)
+    linked.write_text("".join(line for line in lines if not line.rstrip('"\n').endswith(LEFT_OUT)))
     validation = sources / "pkg" / "controller" / "jobframework" / "validation.go"
-    validation.write_text("".join(line for line in validation.open() if not re.search(r"\brayv1\b", line)))
+    lines = validation.read_text().splitlines(keepends=True)
+    validation.write_text("".join(line for line in lines if not re.search(r"\brayv1\b", line)))
     main = sources / "cmd" / "kueue" / "main.go"  # it knows one place for them, of a container
     main.write_text(main.read_text().replace("/etc/kueue/metrics/certs", CERTIFICATES))
     _go("mod", "edit", *(f"-droprequire={module}" for module in _NOT_TO_BE_HAD), cwd=sources)

@@ -1,4 +1,4 @@
-"""What happened in a life, for whoever has to find out why it went wrong."""
+"""What happened in a life, for those who have to find out why it went wrong."""
 
 from collections import deque
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Whoever works on the objects of a cluster in his own time: the base of all parts of Kubernetes, and of people."""
+"""Somebody who works on the objects of a cluster in his own time: the base of people, and of Kubernetes' own parts."""
 
 import asyncio
 import random

@@ -9,9 +9,9 @@ from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import State
 from closeknit.lifecycle.status.conditions import timestamp
 from scenarios.story import Story, dra_node
-from unit.scheduling.preemption.test_preempted_jobs import HIGH, begin, ends, job, no_mistakes, site, told
+from unit.scheduling.preemption.test_preempted_jobs import HIGH, begin, ends, job, site, told
 
-__all__ = ["no_mistakes"]
+pytestmark = pytest.mark.usefixtures("no_mistakes")
 
 
 def remove_pod_alone(story: Story, name: str) -> tuple[str, str, str]:

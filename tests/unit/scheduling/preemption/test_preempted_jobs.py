@@ -62,10 +62,7 @@ def told(story: Story, name: str) -> tuple[str, str]:
     return (pending.reason, pending.message) if pending is not None else ("", "")
 
 
-@pytest.fixture(autouse=True)
-def no_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mistake of ours fails the test, and is not told to the job."""
-    monkeypatch.setattr("closeknit.scheduling.schedule.guarded", lambda run, *rest: run(*rest))
+pytestmark = pytest.mark.usefixtures("no_mistakes")
 
 
 def ends(story: Story, name: str) -> list[tuple[int, str, bool]]:

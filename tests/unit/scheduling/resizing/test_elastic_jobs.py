@@ -23,11 +23,7 @@ HIGH: dict[str, Any] = {"priorityClassName": "high"}
 MINUTE = 60
 ROOM_LASTS = 5 * MINUTE
 
-
-@pytest.fixture(autouse=True)
-def no_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mistake of ours fails the test, and is not told to the job."""
-    monkeypatch.setattr("closeknit.scheduling.schedule.guarded", lambda run, *rest: run(*rest))
+pytestmark = pytest.mark.usefixtures("no_mistakes")
 
 
 def site(*jobs: dict[str, Any], kind: Any = plugin_node, nodes: int = 4) -> Story:

@@ -18,11 +18,7 @@ MINUTE = 60
 WORKERS = [f"train-a1-worker-{index:05d}" for index in range(3)]
 ADDED = "train-a1-worker-00003-r1"
 
-
-@pytest.fixture(autouse=True)
-def no_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mistake of ours fails the test, and is not told to the job."""
-    monkeypatch.setattr("closeknit.scheduling.schedule.guarded", lambda run, *rest: run(*rest))
+pytestmark = pytest.mark.usefixtures("no_mistakes")
 
 
 def small(

@@ -27,11 +27,7 @@ from unit.scheduling.resizing.test_elastic_jobs import (
 POLICY = 'admission webhook "limits.example" denied the request: no Pod of more than 4 GPUs'
 HOUR = 60 * MINUTE
 
-
-@pytest.fixture(autouse=True)
-def no_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mistake of ours fails the test, and is not told to the job."""
-    monkeypatch.setattr("closeknit.scheduling.schedule.guarded", lambda run, *rest: run(*rest))
+pytestmark = pytest.mark.usefixtures("no_mistakes")
 
 
 def refuse(story: Story, *names: str) -> None:

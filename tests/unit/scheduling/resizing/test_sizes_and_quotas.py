@@ -25,11 +25,7 @@ from unit.scheduling.resizing.test_elastic_jobs import (
     size,
 )
 
-
-@pytest.fixture(autouse=True)
-def no_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mistake of ours fails the test, and is not told to the job."""
-    monkeypatch.setattr("closeknit.scheduling.schedule.guarded", lambda run, *rest: run(*rest))
+pytestmark = pytest.mark.usefixtures("no_mistakes")
 
 
 def pods(hard: int, used: int = 0) -> list[Quota]:

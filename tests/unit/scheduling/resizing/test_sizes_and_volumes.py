@@ -13,11 +13,7 @@ DISK = {
     }
 }
 
-
-@pytest.fixture(autouse=True)
-def no_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mistake of ours fails the test, and is not told to the job."""
-    monkeypatch.setattr("closeknit.scheduling.schedule.guarded", lambda run, *rest: run(*rest))
+pytestmark = pytest.mark.usefixtures("no_mistakes")
 
 
 def beside_two_halves() -> Story:

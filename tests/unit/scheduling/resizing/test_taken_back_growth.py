@@ -15,11 +15,7 @@ POLICY = 'admission webhook "limits.example" denied the request: no Pod of the n
 SECOND = "train-a1-worker-00004-r1"
 MINUTE = 60
 
-
-@pytest.fixture(autouse=True)
-def no_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mistake of ours fails the test, and is not told to the job."""
-    monkeypatch.setattr("closeknit.scheduling.schedule.guarded", lambda run, *rest: run(*rest))
+pytestmark = pytest.mark.usefixtures("no_mistakes")
 
 
 def refusing(kind: Any = plugin_node, *refused: str, **spec: Any) -> Story:
