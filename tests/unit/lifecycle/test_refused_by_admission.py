@@ -1,6 +1,8 @@
 """What admission says of a gang's Pods: whose fault it is. What is read of it is what the chart's policy says."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +10,8 @@ from closeknit.api.reasons import PendingReason
 from closeknit.cluster.pods.symptoms import FENCE, FENCED_NAMESPACES, Symptom, of_denial
 from closeknit.lifecycle.writes.resource_quotas import Quota
 from scenarios.manifests import training_job
-from scenarios.story import Story, plugin_node
+from scenarios.networks import job, machine, nics
+from scenarios.story import Story, dra_node, plugin_node
 
 ADMISSION = Path(__file__).parents[3] / "helm/closeknit/templates/admission"
 DENIES = f"ValidatingAdmissionPolicy '{FENCE}' with binding '{FENCE}' denied request: "
@@ -164,6 +167,53 @@ def test_one_whose_policy_takes_it_by_now_is_told_of_the_quota_as_a_whole() -> N
     reason, message = _told(story)
     assert reason == PendingReason.QUOTA_EXCEEDED
     assert message.startswith("the whole gang is more than is left of the quotas of namespace team-b")
+
+
+def test_who_is_refused_a_parameter_server_is_asked_for_that_and_makes_no_pods_meanwhile() -> None:
+    """A server's index is its own: it is no position among all Pods."""
+    server = {"containers": [{"name": "server", "image": "registry.example/ps:1"}]}
+    servers = {"replicas": 2, "template": {"spec": server}}
+    spec = {"gpus": 16, "framework": "TensorFlow", "topology": {"gpusPerNode": 8}, "parameterServers": servers}
+    story = Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"), training_job(spec=spec))
+    story.forbidden |= {f"train-a1-ps-0000{index}": "no servers here" for index in range(2)}
+    for _ in range(12):
+        story.settle()
+        story.pass_time(301)
+    assert _told(story)[0] == PendingReason.TEMPLATE_INVALID
+    assert story.written.count("create Pod train-a1-worker-00000") == 1
+    assert set(story.tried) == {"Pod train-a1-ps-00000"}
+
+
+class FewGpusStory(Story):
+    """One whose policy takes no claim of more than four GPUs."""
+
+    def denial(self, manifest: Mapping[str, Any]) -> str | None:
+        if manifest["kind"] != "ResourceClaim":
+            return None
+        return "too many" if manifest["spec"]["devices"]["requests"][0]["exactly"]["count"] > 4 else None
+
+
+@pytest.mark.parametrize("edit", [{"gpus": 4}, {"topology": {"gpusPerNode": 4}}], ids=["fewer", "smaller Pods"])
+def test_a_refused_claim_is_asked_again_as_the_edited_job_would_have_it(edit: dict[str, Any]) -> None:
+    story = FewGpusStory(*dra_node("gpu-1"), *dra_node("gpu-2"), training_job(spec={"gpus": 8}))
+    story.settle()
+    assert _told(story)[0] == PendingReason.TEMPLATE_INVALID
+    story.edit_job(**edit)
+    story.pass_time(3)
+    story.settle()
+    assert story.status().placement is not None
+
+
+def test_a_quota_that_refuses_a_pod_is_no_word_on_what_is_added_to_it() -> None:
+    """It is tried again with IPC_LOCK."""
+    story = Story(*machine("gpu-1", nics("InfiniBand"), hca="8"), *machine("gpu-2", nics("InfiniBand"), hca="8"), job())
+    story.forbidden["train-a1-worker-00000"] = "exceeded quota: team, requested: pods=1, used: pods=2, limited: pods=2"
+    story.settle()
+    story.forbidden.clear()
+    story.pass_time(301)
+    story.settle()
+    contexts = [story.pod(name)["spec"]["containers"][0]["securityContext"] for name in story.pods()]
+    assert contexts == [{"capabilities": {"add": ["IPC_LOCK"]}}] * 2
 
 
 def _told(story: Story) -> tuple[str, str]:

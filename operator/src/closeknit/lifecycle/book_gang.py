@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from closeknit.api.names import INDEX_LABEL, JobKey
+from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.api.reasons import EventAction, EventReason, PendingReason
 from closeknit.api.text.opaque import short
@@ -451,7 +451,7 @@ def _probes(subject: Subject, gang: Gang) -> tuple[Manifest, ...]:
     it was."""
     rejection = subject.answers.rejection
     if rejection is not None and rejection.manifest is not None:
-        return (_as_now(rejection.manifest, gang),)
+        return (creation.as_now(rejection.manifest, gang),)
     pending = subject.job.status.pending
     return (pod(gang, 0),) if pending is not None and traits(pending.reason).is_probed else ()
 
@@ -460,11 +460,3 @@ def _probes_with_first(subject: Subject, gang: Gang) -> tuple[Manifest, ...]:
     """The same, and the first Pod in any case: others are to end for these."""
     asked = (pod(gang, 0), *_probes(subject, gang))
     return tuple({(each["kind"], each["metadata"]["name"]): each for each in asked}.values())
-
-
-def _as_now(refused: Manifest, gang: Gang) -> Manifest:
-    """The refused object as it would be made now: the priority class, or the policy, may have changed."""
-    if refused["kind"] != "Pod":
-        return refused
-    index = int(refused["metadata"]["labels"][INDEX_LABEL])
-    return pod(gang, index if index < len(gang.members) else 0)

@@ -77,7 +77,7 @@ def schedule(
     queue = in_order(cluster, last, memory)
     preemptions = Preemptions(queue, last, now, memory.busy, are_bounded=memory.is_rationed)
     lemons = LemonsLast(cluster, now)
-    reserving = QueueReservation(last, tables, now, probation.may_be_refused, lambda: lemons.worst_first)
+    reserving = QueueReservation(last, tables, now, probation.may_keep_room, lambda: lemons.worst_first)
     templates = template_memory(cluster, last)
     moves = MoveLimit(cluster, memory.answers, memory.busy, now, known=last.movable)
     walk = Walk(

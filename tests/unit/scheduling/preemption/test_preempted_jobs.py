@@ -11,7 +11,7 @@ from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import State
 from closeknit.lifecycle.verdict import Book
 from closeknit.lifecycle.writes.plan import Plan
-from closeknit.lifecycle.writes.resource_quotas import Quota
+from closeknit.lifecycle.writes.resource_quotas import Quota, ScopeRequirement
 from closeknit.scheduling.decision import decide
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.victims.victim import unbooked
@@ -269,6 +269,20 @@ def test_what_was_refused_of_a_gang_is_asked_before_others_make_room_for_it_agai
     story.forbidden.clear()
     live(story, minutes=70)
     assert (len(ends(story, "low")), story.status("urgent").state) == (2, State.RUNNING)
+
+
+@pytest.mark.parametrize("scopes", [(), (ScopeRequirement("PriorityClass", "In", ["by-default"]),)])
+def test_nobody_ends_for_one_that_a_quota_refuses_that_their_end_does_not_help(
+    scopes: tuple[ScopeRequirement, ...],
+) -> None:
+    """Its Pods have a class or a request that they are given on their way: the quota counts what is not known here."""
+    story = site(plugin_node, job("low"))
+    story.quotas = [Quota("given", {"limits.cpu": "0"}, {"limits.cpu": "0"}, scopes)]
+    by_quota = "exceeded quota: given, requested: limits.cpu=1, used: limits.cpu=0, limited: limits.cpu=0"
+    story.forbidden["urgent-a1-worker-00000"] = by_quota
+    story.add(job("urgent", **HIGH))
+    live(story, minutes=70)
+    assert (ends(story, "low"), story.status("urgent").placement) == ([], None)
 
 
 def test_who_is_refused_after_others_made_room_ends_them_once_an_hour() -> None:

@@ -12,7 +12,7 @@ from closeknit.lifecycle.writes.quota_shortfall import QuotaRoom, quota_room
 from closeknit.lifecycle.writes.resource_quotas import Quota, ScopeRequirement
 from scenarios.manifests import priority_class
 from scenarios.stories import placement
-from scenarios.story import Story, plugin_node
+from scenarios.story import Story, dra_node, plugin_node
 from unit.scheduling.resizing.test_elastic_jobs import (
     KINDS,
     MINUTE,
@@ -243,6 +243,53 @@ def test_what_was_refused_of_a_smaller_size_is_asked_before_it_is_made_again() -
     assert "create Pod train-a1-worker-00000" in made
 
 
+def test_what_the_quota_leaves_is_learnt_though_a_policy_refuses_the_whole_gang() -> None:
+    """The policy takes no rank 3, and the quota leaves three Pods: there is none in these."""
+    story = team(4)
+    story.forbidden["train-a1-worker-00003"] = "no rank 3 here"
+    story.add(elastic())
+    later(story, 5)
+    assert story.status().pending.reason == PendingReason.TEMPLATE_INVALID  # type: ignore[union-attr]
+    story.most_pods = 3
+    later(story, 15)
+    assert (story.status().state, size(story)) == (State.RUNNING, 24)
+
+
+class LaggingStory(Story):
+    """A quota of devices, whose count is read too late at first."""
+
+    is_late = True
+
+    @property
+    def quotas(self) -> list[Quota]:
+        return [Quota("team", {DEVICES: "8"}, {DEVICES: str(0 if self.is_late else self._claimed())})]
+
+    @quotas.setter
+    def quotas(self, _: list[Quota]) -> None:
+        pass
+
+    def denial(self, manifest: Mapping[str, Any]) -> str | None:
+        if manifest["kind"] != "ResourceClaim" or self._claimed() + _devices(manifest) <= 8:
+            return None
+        return (
+            f"exceeded quota: team, requested: {DEVICES}={_devices(manifest)}, used: {DEVICES}=4, limited: {DEVICES}=8"
+        )
+
+    def _claimed(self) -> int:
+        return sum(_devices(each) for (kind, _, _), each in self.objects.items() if kind == "ResourceClaim")
+
+
+def test_a_refused_claim_is_asked_again_as_it_would_be_made_now() -> None:
+    """One for all of its GPUs is too large for the quota, and one for the size that the quota leaves is not."""
+    story = LaggingStory(*dra_node("gpu-1"), *dra_node("gpu-2"))
+    story.add(fixed("a", 4))
+    story.add(elastic(gpus=8, least=4))
+    story.write_once()
+    story.is_late = False
+    later(story, 5)
+    assert (story.status().state, size(story)) == (State.RUNNING, 4)
+
+
 def test_a_job_that_a_quota_refuses_again_and_again_alters_no_told_room_to_grow() -> None:
     """It is tried each minute, and its GPUs count as taken until the API server answers."""
     story = team(3, elastic())
@@ -305,6 +352,11 @@ def test_what_other_sizes_of_a_gang_take_of_quotas() -> None:
     assert quota_room(QuotaDemand({"pods": 2}, {}), [Quota("team", {"pods": "1"}, USED)]) is None
 
 
+def _devices(claim: Mapping[str, Any]) -> int:
+    return sum(each["exactly"]["count"] for each in claim["spec"]["devices"]["requests"])
+
+
+DEVICES = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
 GPUS, CLAIMS = "requests.nvidia.com/gpu", "count/resourceclaims.resource.k8s.io"
 USED = {"pods": "0", "cpu": "0", GPUS: "0", "services": "0", CLAIMS: "0"}
 

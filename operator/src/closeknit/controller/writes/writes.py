@@ -54,6 +54,7 @@ from closeknit.lifecycle.writes.results import (
     changed,
     is_by_quota,
     judged,
+    will_leave_more,
 )
 
 # What only tells jobs why they wait takes so many slots: hundreds that are submitted at once are told in a second or
@@ -139,23 +140,29 @@ class Writes:
         return _version(found)
 
     async def _is_taken(self, plan: Plan, told: _Told) -> bool:
-        """Whether the quotas leave enough for the whole gang, and the API server takes its account, and what is
-        tried of it. That a quota refuses it is no news of a child where the quotas are known to, or will leave more."""
+        """Whether the quotas leave enough for the whole gang, and the API server takes it."""
         read = None if plan.demand is None else await self._quotas(plan, plan.demand)
         if read is not None and not plan.tells_quotas_last and told.add(read) is not Judgement.DONE:
             return False
+        is_taken = await self._passes_trial(plan, read, told)
+        if read is not None and plan.tells_quotas_last and (is_taken or told.is_refused):
+            is_taken = told.add(read) is Judgement.DONE and is_taken
+        return is_taken
+
+    async def _passes_trial(self, plan: Plan, read: Quotas | None, told: _Told) -> bool:
+        """Whether the API server takes its account, and what is tried of it. That a quota refuses this is no news where
+        that quota, as it was `read`, has too little left, or will have more once those are gone that make room."""
         if plan.account and told.add(await self._account(plan)) is not Judgement.DONE:
             return False
         is_short = read is not None and judged(read, plan.uid) is not Judgement.DONE
-        leave_more = plan.demand is not None and bool(plan.demand.given_back)
         for manifest in plan.probes:
             async with self._slots.free:
                 probed, _ = await self._tried(plan, manifest, is_probe=True)
-            if is_by_quota(probed) and (is_short or leave_more):
+            if is_by_quota(probed) and (is_short or will_leave_more(probed, plan.demand, read)):
                 continue
             if told.add(probed) is not Judgement.DONE:
                 return False
-        return read is None or not plan.tells_quotas_last or told.add(read) is Judgement.DONE
+        return True
 
     async def _quotas(self, plan: Plan, demand: QuotaDemand) -> Quotas | None:
         """The quotas of the job's namespace; None where they cannot be read, which keeps no job from starting: the

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from closeknit.api.names import service_name
+from closeknit.api.names import INDEX_LABEL, ROLE_LABEL, service_name
 from closeknit.cluster.pods.pod import Pod
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.manifests.children import children
 from closeknit.launch.manifests.claim import claim
 from closeknit.launch.manifests.owner import owned
-from closeknit.launch.manifests.pod_manifest import pods
+from closeknit.launch.manifests.pod_manifest import pod, pods
 from closeknit.lifecycle.writes.plan import Action, Addition, Create, Delete
 
 # A gang has Pods of one size, and another one where it takes parts of nodes; more sizes come of unequal machines.
@@ -76,6 +76,22 @@ def with_owned(creates: Iterable[Create], uid: str) -> tuple[Manifest, ...]:
         for manifest in (create.manifest, *(owned(each, create.manifest, uid) for each in create.owns))
         if manifest["kind"] != "Secret"
     )
+
+
+def as_now(refused: Manifest, gang: Gang) -> Manifest:
+    """The refused child as it would be made for this gang, to be tried again: its size, its priority class and the
+    policy may have changed. Where the gang has none of that name, the first of that kind; else its first Pod."""
+    metadata, kind, uid = refused["metadata"], refused["kind"], gang.job.metadata.uid or ""
+    if kind in {"Pod", "ResourceClaim"}:
+        labels = metadata["labels"]
+        role, index = labels[ROLE_LABEL], labels[INDEX_LABEL]
+        there = [at for at, each in enumerate(gang.members) if kind == "Pod" or each.is_claimed]
+        same = [at for at in there if (gang.members[at].role, str(gang.members[at].index)) == (role, index)]
+        made = with_owned(_pods(gang, (same or there)[:1]), uid)
+    else:
+        made = (*with_owned(_others(gang)[0], uid), *children(gang).of_job)
+    alike = {each["metadata"]["name"]: each for each in made if each["kind"] == kind}
+    return alike.get(metadata["name"]) or next(iter(alike.values()), None) or pod(gang, 0)
 
 
 def missing(gang: Gang, indexes: Sequence[int], *, with_others: bool) -> Creation:

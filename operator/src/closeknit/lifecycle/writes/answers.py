@@ -36,6 +36,7 @@ from closeknit.lifecycle.writes.results import (
     Quotas,
     Result,
     StatusStored,
+    is_by_quota,
     judged,
     unfinished,
 )
@@ -47,6 +48,10 @@ from closeknit.lifecycle.writes.results import (
 TOLD_AGAIN = timedelta(minutes=1)
 # For so long a reason was told lately: the Event that told it is still there (--event-ttl of the API server).
 TOLD_LATELY = timedelta(hours=1)
+
+# A job that is refused again and again would have room kept for it in vain each time that it does not fit.
+FIRST_ROOM_PAUSE = timedelta(minutes=10)
+LONGEST_ROOM_PAUSE = timedelta(hours=12)  # so long anybody may wait without a reservation (reservation/reserve.py)
 
 _COUNTED = "count/pods"  # of a quota: whatever their phase, while `pods` and the rest count those that are not over
 
@@ -72,7 +77,15 @@ class Rejection:
     attempt: int
     at: datetime
     tries: int  # rejections in a row, this one included
-    quota_room: QuotaRoom | None = None  # of a gang that the namespace's quotas leave too little for
+    quota_room: QuotaRoom | None = None  # of a gang that the namespace's quotas leave too little for, too
+    room_pause: timedelta = FIRST_ROOM_PAUSE
+    """For so long no room is kept for the job. It doubles where the rejection comes after such a pause, so that room
+    was perhaps kept for it in vain."""
+
+    @property
+    def keeps_room_from(self) -> datetime:
+        """When room may be kept for it again, where it is still refused by nothing but want of room."""
+        return self.at + self.room_pause
 
     @property
     def retry_at(self) -> datetime:
@@ -172,12 +185,12 @@ class Answers:
     """The written reasons of its wait since it last held anything, each with its last time."""
 
     def quota_room(self, job: TrainingJob) -> QuotaRoom | None:
-        """What the quotas leave to a job that waits for them, as far as that is known; None for one that is not told
-        to. They may leave more by the time that it has waited for something else."""
+        """What the quotas left to a job when it was refused, as far as that is known; None for one that is told
+        something else. They may leave more by the time that it has waited for that."""
         refused, pending = self.rejection, job.status.pending
         if refused is None or refused.generation != job.metadata.generation:
             return None
-        is_told = pending is not None and pending.reason == PendingReason.QUOTA_EXCEEDED
+        is_told = pending is not None and pending.reason == refused.reason
         return refused.quota_room if is_told else None
 
     def was_told(self, reason: str, now: datetime) -> bool:
@@ -212,15 +225,15 @@ def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime
     answers = replace(answers, failing_since=_failing_since(answers, failed, results, now))
     if not isinstance(refused, RefusedWrite):
         if failed is not None and _fails_for_long(answers, now):
-            return _not_made(answers, plan, failed, now)
+            return _not_made(answers, plan, failed, results, now)
         return _swept(_made(answers, plan, results, now), plan, results)
-    return _without_addition(answers, plan, refused, results) or _not_made(answers, plan, refused, now)
+    return _without_addition(answers, plan, refused, results) or _not_made(answers, plan, refused, results, now)
 
 
-def _not_made(answers: Answers, plan: Plan, refused: RefusedWrite, now: datetime) -> Answers:
+def _not_made(answers: Answers, plan: Plan, refused: RefusedWrite, results: Sequence[Result], now: datetime) -> Answers:
     """What it teaches that a child is refused for good: the job has to wait; or it grows, and goes on without that."""
     if not plan.growth:
-        return _rejected(answers, plan, refused, now)
+        return _rejected(answers, plan, refused, results, now)
     found = _refused_change(answers, plan, EventReason.RESIZE_REFUSED, refused, now)
     return replace(answers, refused_change=replace(found, growth=plan.growth), failing_since=None)
 
@@ -398,6 +411,7 @@ def _speaks_of_ipc_lock(plan: Plan, refused: RefusedWrite, results: Sequence[Res
         and refused.manifest["kind"] == "Pod"
         and refused.denial.failure is DenialKind.FORBIDDEN
         and of_denial(refused.denial.message) is Symptom.POD_DENIED
+        and not is_by_quota(refused)
         and not any(_is_made_pod(result) for result in results)
     )
 
@@ -410,7 +424,7 @@ def _speaks_of_sidecar(plan: Plan, refused: RefusedWrite, results: Sequence[Resu
         and refused.manifest["kind"] == "Pod"
         and refused.denial.failure in {DenialKind.FORBIDDEN, DenialKind.INVALID}
         and symptom_of(refused) in {Symptom.POD_DENIED, Symptom.OBJECT_INVALID}
-        and "exceeded quota" not in refused.denial.message
+        and not is_by_quota(refused)
         and not any(_is_made_pod(result) for result in results)
     )
 
@@ -426,18 +440,46 @@ def _speaks_of_cpus(refused: RefusedWrite) -> bool:
     return refused.denial.failure is DenialKind.FORBIDDEN and "cpu" in why
 
 
-def _rejected(answers: Answers, plan: Plan, refused: RefusedWrite, now: datetime) -> Answers:
+def _is_of(rejection: Rejection | None, plan: Plan) -> bool:
+    """Whether there is one, of this spec."""
+    return rejection is not None and rejection.generation == plan.generation
+
+
+def _room_of(result: Result) -> QuotaRoom | None:
+    """What quotas leave that have too little left for the gang."""
+    return quota_room(replace(result.demand, given_back={}), result.found) if isinstance(result, Quotas) else None
+
+
+def _room_pause(before: Rejection | None, now: datetime) -> timedelta:
+    """The pause after a rejection that follows that one."""
+    if before is None:
+        return FIRST_ROOM_PAUSE
+    is_in_vain = now >= before.keeps_room_from
+    return min(LONGEST_ROOM_PAUSE, 2 * before.room_pause) if is_in_vain else before.room_pause
+
+
+def _rejected(answers: Answers, plan: Plan, refused: RefusedWrite, results: Sequence[Result], now: datetime) -> Answers:
     reason, message = pending_reason(symptom_of(refused)), refusal_message(plan, refused)
-    before = answers.rejection
-    manifest = before.manifest if before is not None and before.generation == plan.generation else None
+    before = answers.rejection if _is_of(answers.rejection, plan) else None
+    manifest = None if before is None else before.manifest
     if isinstance(refused, ChildRefused | Exists):
         manifest = refused.manifest
     of = Refusing.PROBE if isinstance(refused, ChildRefused | Exists) and refused.is_probe else Refusing.CHILD
     tries = answers.rejections + 1
     if manifest is not None and manifest["kind"] == "Pod":  # it is made again to be asked for, and waits for long
         manifest = {name: value for name, value in manifest.items() if name != "spec"}
-    room = quota_room(replace(refused.demand, given_back={}), refused.found) if isinstance(refused, Quotas) else None
-    rejection = Rejection(reason, message, of, manifest, plan.generation, plan.attempt, now, tries, room)
+    rejection = Rejection(
+        reason,
+        message,
+        of,
+        manifest,
+        plan.generation,
+        plan.attempt,
+        now,
+        tries,
+        quota_room=next(filter(None, map(_room_of, results)), None),
+        room_pause=_room_pause(before, now),
+    )
     answers = replace(answers, rejection=rejection, rejections=tries)
     if of is Refusing.CHILD:  # all of this attempt is taken back, and it begins again under its number
         answers = replace(answers, made=0, made_at=None)

@@ -1,5 +1,6 @@
 """Results of a Plan's writes, as the API server answered: facts, from which `answers.after` learns."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
@@ -244,6 +245,10 @@ def _named(claims: Sequence[str]) -> str:
     return ", ".join(claims) or "none"
 
 
+# "exceeded quota: team, requested: pods=1,requests.cpu=2, used: ...", of the API server's own plugin, in 1.20 to 1.36.
+_QUOTA_SAID = re.compile(r"exceeded quota: (?P<name>[^,\s]{1,253}), requested: (?P<asked>[^\s]{1,2000}), used:")
+
+
 class Judgement(StrEnum):
     """The effect of a result on the rest of its Plan."""
 
@@ -276,6 +281,19 @@ def is_by_quota(result: Result) -> bool:
         and result.denial.failure is DenialKind.FORBIDDEN
         and "exceeded quota" in result.denial.message
     )
+
+
+def will_leave_more(refused: Result, demand: QuotaDemand | None, read: Quotas | None) -> bool:
+    """Whether the quota that refuses a child has room for it once those are gone that make room for its gang: one that
+    counts all Pods, and nothing that the gang is not known to ask for. Of others that is not known here."""
+    if demand is None or not demand.given_back or not isinstance(refused, ChildRefused):
+        return False
+    said = _QUOTA_SAID.search(refused.denial.message)
+    if said is None or read is None:
+        return True
+    named, asked = said["name"], {each.partition("=")[0] for each in said["asked"].split(",")}
+    is_counted = any(quota.name == named and not quota.scopes for quota in read.found)
+    return is_counted and asked <= {*demand.pods, *demand.others}
 
 
 def _judged_quotas(demand: QuotaDemand, found: Sequence[Shortfall]) -> Judgement:

@@ -1,5 +1,6 @@
 """The sizes that an elastic job may have, and the largest of them that fits."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from closeknit.api.names import NVLINK_DOMAIN_LEVEL
@@ -39,7 +40,8 @@ def largest(sizes: range, asked: Request, place: PlaceSize, cluster: Cluster) ->
 def _possible(sizes: range, asked: Request, cluster: Cluster) -> list[int]:
     """Those for which there are free GPUs enough, and that NVLink between nodes does not exclude."""
     free, tray = cluster.usable_free_gpus, _tray(asked, cluster)
-    return [size for size in sizes if size <= free and (size < tray or size % tray == 0 or size == asked.gpus)]
+    there = sizes[: bisect_right(sizes, free)]
+    return [size for size in there if size < tray or size % tray == 0 or size == asked.gpus]
 
 
 def _largest(there: Sequence[int], place: PlaceSize) -> Placement | None:

@@ -11,12 +11,13 @@ for a moment, in every namespace.
 from datetime import datetime, timedelta
 
 from closeknit.api.objects import TrainingJob
-from closeknit.api.reasons import PendingReason
+from closeknit.api.reasons import ConditionType, PendingReason
 from closeknit.cluster.cluster import Cluster
+from closeknit.lifecycle.status.conditions import is_true
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
-from closeknit.lifecycle.writes.answers import Answers, Rejection
+from closeknit.lifecycle.writes.answers import NOTHING, Answers, Rejection
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.queue.entries import Outcome
 
@@ -36,14 +37,28 @@ class Probation:
     def __init__(self, cluster: Cluster, memory: Memory, now: datetime) -> None:
         self._cluster = cluster
         self._answers = memory.answers
-        self._busy = memory.busy
+        self._busy, self._put_aside = memory.busy, memory.put_aside
         self._now = now
         self._newest: dict[str, Rejection] | None = None
         self._rest_until: datetime | None = None
 
     def may_be_refused(self, job: TrainingJob, answers: Answers) -> bool:
         """Whether the API server is likely to refuse the job: as it did before, or others of its namespace."""
-        if answers.rejection is not None or _is_behind(job):
+        return answers.rejection is not None or self._is_behind_others(job)
+
+    def may_keep_room(self, job: TrainingJob, answers: Answers) -> bool:
+        """Whether room may be kept for a job: not for a while after it was refused as it is now, and for none whose
+        namespace is. Who has a reservation keeps it while only others of its namespace are refused: they are tried
+        again and again, and its own message would come and go with that."""
+        pending, refused = job.status.pending, answers.rejection
+        if refused is not None and refused.generation == job.metadata.generation:
+            return self._now >= refused.keeps_room_from and not _is_behind(job)
+        if refused is None and pending is not None and pending.reserved_since is not None:
+            return True
+        return not self._is_behind_others(job)
+
+    def _is_behind_others(self, job: TrainingJob) -> bool:
+        if _is_behind(job):
             return True
         here = self._newest_by_namespace().get(job.key.namespace)
         return (
@@ -74,10 +89,15 @@ class Probation:
         return Refusal(WaitCause.NOT_ASKED, until=until)
 
     def are_under_way(self) -> bool:
-        """Whether GPUs count as taken only until the API server has answered: likely with a refusal, as it gave to
-        others of the namespace."""
-        held = [key for key in self._busy if self._cluster.booking_of(key) is not None]
-        return bool(held) and not self._newest_by_namespace().keys().isdisjoint(key.namespace for key in held)
+        """Whether GPUs count as taken only until the API server has answered: likely with a refusal, as it gave to the
+        job before, or lately to others of the namespace. A job that runs has its GPUs, whatever is written of it."""
+        return any(
+            self._cluster.booking_of(key) is not None
+            and (job := self._cluster.jobs.get(key)) is not None
+            and not is_true(job.status.conditions, ConditionType.RUNNING)
+            and self.may_be_refused(job, self._answers.get(job.metadata.uid or "", NOTHING))
+            for key in self._busy - self._put_aside
+        )
 
     def _newest_by_namespace(self) -> dict[str, Rejection]:
         if self._newest is None:

@@ -81,11 +81,11 @@ class QueueReservation:
         last: Schedule,
         tables: Tables,
         now: datetime,
-        may_be_refused: Callable[[TrainingJob, Answers], bool],
+        may_keep_room: Callable[[TrainingJob, Answers], bool],
         lemons: Callable[[], tuple[Lemon, ...]],
     ) -> None:
-        """`may_be_refused`: whether the API server is likely to refuse a job, for which no room is kept. `lemons`: of
-        this walk, worst first."""
+        """`may_keep_room`: whether room may be kept for a job, as far as the API server is concerned. `lemons`: of this
+        walk, worst first."""
         self.room: ReservedRoom | None = None
         """What is kept now."""
         self.is_open = TRIED > 0
@@ -106,7 +106,7 @@ class QueueReservation:
         """What the jobs say of their ends."""
         self.wake_at: datetime | None = None
         """When a reservation may change though nothing has changed."""
-        self._may_be_refused = may_be_refused
+        self._may_keep_room = may_keep_room
         self._lemons = lemons
         self._last = last
         self._tables = tables
@@ -140,7 +140,7 @@ class QueueReservation:
     ) -> None:
         """Reserves room for a job that does not fit into `alone`, the room without its own Pods, if it is the first.
         `is_trial`: whether what is taken there is likely to be free again in a moment."""
-        if not self.is_open or not waits_for_room(refusal) or not self._may_be_kept_for(case):
+        if not self.is_open or not waits_for_room(refusal) or not self._may_keep_room(case.job, case.answers):
             return
         if self._is_hopeless(shape, alone):
             return
@@ -169,13 +169,6 @@ class QueueReservation:
                 return False
             self._hopeless[shape] = alone.forest.empty
         return True
-
-    def _may_be_kept_for(self, case: Case) -> bool:
-        """Whether the API server would likely take the job. Who has a reservation keeps it while only others of its
-        namespace are refused: they are tried again and again, and its own message would come and go with that."""
-        pending = case.job.status.pending
-        is_kept_for = pending is not None and pending.reserved_since is not None and case.answers.rejection is None
-        return is_kept_for or not self._may_be_refused(case.job, case.answers)
 
     def _ends(self, alone: Cluster) -> tuple[ExpectedEnd, ...]:
         """Of the jobs in this cluster; those of one walk ask in much the same."""
