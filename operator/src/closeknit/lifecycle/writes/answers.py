@@ -49,9 +49,10 @@ TOLD_AGAIN = timedelta(minutes=1)
 # For so long a reason was told lately: the Event that told it is still there (--event-ttl of the API server).
 TOLD_LATELY = timedelta(hours=1)
 
-# A job that is refused again and again would have room kept for it in vain each time that it does not fit.
+# A job that is refused again and again would have room kept for it in vain each time that it does not fit. Neither was
+# measured: the first is short beside a large job's wait, the second is AGED of scheduling/reservation/reserve.py.
 FIRST_ROOM_PAUSE = timedelta(minutes=10)
-LONGEST_ROOM_PAUSE = timedelta(hours=12)  # so long anybody may wait without a reservation (reservation/reserve.py)
+LONGEST_ROOM_PAUSE = timedelta(hours=12)
 
 _COUNTED = "count/pods"  # of a quota: whatever their phase, while `pods` and the rest count those that are not over
 
@@ -72,7 +73,7 @@ class Rejection:
     reason: PendingReason  # of a row of the table of blame that speaks of the API server
     message: str
     of: Refusing
-    manifest: Manifest | None  # what was refused, a Pod without its spec: the newest where it was the gang as a whole
+    manifest: Manifest | None  # the child refused last, a Pod without its spec; kept where the gang as a whole is
     generation: int  # of the job then; another one is asked about again
     attempt: int
     at: datetime

@@ -1,9 +1,9 @@
 """An elastic job that runs with fewer GPUs grows where there has been room for more for a while.
 
 The rule: nobody of its priority or a higher one waits for room; the room was there for GROWS_AFTER, which its status
-tells; what is gained pays for the restart within the hour, and before the job ends by its own word or its deadline; it
-has not grown MOST_AN_HOUR times in the last hour; and the API server takes the larger gang, which is tried before the
-smaller one ends. Nobody goes for it.
+tells, but for moments in which a job that was refused before is tried there; what is gained pays for the restart
+within the hour, and before the job ends by its own word or its deadline; it has not grown MOST_AN_HOUR times in the
+last hour; and the API server takes the larger gang, which is tried before the smaller one ends. Nobody goes for it.
 """
 
 from dataclasses import replace
