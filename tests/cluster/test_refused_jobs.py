@@ -226,6 +226,37 @@ def test_an_elastic_job_starts_with_the_part_that_a_quota_leaves_and_grows_once_
     assert "gpus" not in bed.wait_for_state("Running")["placement"]
 
 
+def test_what_a_limit_range_adds_is_known_by_the_first_pod_and_asked_for_the_gang_from_then_on(bed: Bed) -> None:
+    """The quota has room for one Pod with the memory that each of the two is given, and no name of it is in the
+    template. One Pod is made and taken back once, and never again until the quota is raised."""
+    set_limit_range(bed, {"memory": "2Gi"})
+    set_quota(bed, {"requests.memory": "3Gi"})
+    bed.submit(**ON_PLUGIN)
+    assert bed.wait_for_reason("QuotaExceeded")["message"] == (
+        f"the whole gang is more than is left of the quotas of namespace {bed.namespace}: "
+        "quota gpus: requests.memory: asked 4Gi, hard 3Gi, used 0, left 3Gi; "
+        "free some of it, ask for less, or have an administrator raise it"
+    )
+    bed.cluster.wait_for(lambda: bed.names("pods") == bed.names("services") == [], "what was made to be gone")
+    bed.cluster.wait_for(lambda: made(bed, dry_run=True) > 1, "a Pod to be tried twice")
+    assert (made(bed), "placement" in bed.job()["status"]) == (1, False)
+    set_quota(bed, {"requests.memory": "4Gi"})
+    assert bed.wait_for_state("Running")["attempt"] == 1
+    assert made(bed) == 1 + len(bed.names("pods")) == 3
+
+
+def made(bed: Bed, *, dry_run: bool = False) -> int:
+    """How many Pods the operator has made so far, or tried."""
+    return sum((each.verb, each.resource) == ("create", "pods") for each in bed.writes(dry_run=dry_run))
+
+
+def set_limit_range(bed: Bed, requests: dict[str, str]) -> None:
+    """Each container of the story's namespace that asks for none of these is given them."""
+    limits = {"type": "Container", "defaultRequest": requests}
+    metadata = {"name": "defaults", "namespace": bed.namespace}
+    bed.cluster.apply({"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": [limits]}})
+
+
 def set_quota(bed: Bed, hard: dict[str, str], **spec: Any) -> None:
     """The quota of the story's namespace is this, and counted."""
     metadata = {"name": "gpus", "namespace": bed.namespace}
@@ -313,11 +344,9 @@ def wait_for_rank_1(bed: Bed, *, is_refused: bool) -> None:
 
 def test_a_ban_on_best_effort_pods_is_none_on_a_gang_to_which_a_limit_range_gives_requests(bed: Bed) -> None:
     set_quota(bed, {"pods": "0"}, scopes=["BestEffort"])
-    limits = {"type": "Container", "defaultRequest": {"cpu": "1m", "memory": "1Mi"}}
-    metadata = {"name": "defaults", "namespace": bed.namespace}
     bed.submit(**ON_PLUGIN)
-    assert "exceeded quota: gpus" in bed.wait_for_reason("TemplateInvalid")["message"]
-    bed.cluster.apply({"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": [limits]}})
+    assert "exceeded quota: gpus" in bed.wait_for_reason("QuotaExceeded")["message"]
+    set_limit_range(bed, {"cpu": "1m", "memory": "1Mi"})
     bed.delete("trainingjob", "train")
     bed.submit("other", **ON_PLUGIN)
     bed.wait_for_state("Running", "other")

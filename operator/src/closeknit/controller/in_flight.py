@@ -1,13 +1,23 @@
 """A job that is left alone: its Plan is being written, or was and is not seen yet, or it waits after an error."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from closeknit.api.names import TRAINING_JOB, JobKey
 from closeknit.cluster.store.watched_kinds import Stream
 from closeknit.controller.watched_cluster import WatchedCluster
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
-from closeknit.lifecycle.writes.results import Created, Deleted, Exists, Result, StatusStored, Stopped
+from closeknit.lifecycle.writes.results import (
+    ChildRefused,
+    Created,
+    Deleted,
+    DenialKind,
+    Exists,
+    Failed,
+    Result,
+    StatusStored,
+    Stopped,
+)
 
 DELETION_SEEN_S = 5.0  # a deletion that is not seen by then is asked for again
 
@@ -54,9 +64,26 @@ def versions(results: Iterable[Result]) -> dict[Stream, str]:
                 source = Stream.CHILD_PODS
             case _:
                 continue
-        if source is not None and version.isdecimal() and int(version) > int(newest.get(source, "0")):
-            newest[source] = version
+        if source is not None:
+            newest[source] = newer(version, newest.get(source, ""))
     return newest
+
+
+def newer(version: str, other: str) -> str:
+    """The newer one of two versions of a resource; what is no number says nothing."""
+    return max(version, other, key=lambda each: int(each) if each.isdecimal() else -1)
+
+
+def unanswered(job: JobKey, results: Iterable[Result]) -> Iterator[tuple[Stream, str, str]]:
+    """What may have been stored though no answer says so: the job's status, or children that a stream shows, as that
+    stream, the kind and the name. Until it is known whether they are there, nobody else may get what they hold."""
+    for result in results:
+        match result:
+            case Failed(action=None, denial=denial) if denial.failure is DenialKind.LOST:
+                yield Stream.TRAINING_JOBS, TRAINING_JOB, job.name
+            case ChildRefused(manifest, denial, is_probe=False) if denial.failure is DenialKind.LOST:
+                if (source := CHILD_KINDS[manifest["kind"]].stream) is not None:
+                    yield source, manifest["kind"], manifest["metadata"]["name"]
 
 
 def deletions(results: Iterable[Result]) -> tuple[tuple[str, str], ...]:

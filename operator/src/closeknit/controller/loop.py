@@ -16,9 +16,8 @@ from closeknit.cluster.booking.booking import booking, until_stored
 from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.forest.domain import Domain
-from closeknit.cluster.store.watched_kinds import Stream
 from closeknit.controller.decision_log import log_decision
-from closeknit.controller.in_flight import DELETION_SEEN_S, InFlight, deletions, versions
+from closeknit.controller.in_flight import DELETION_SEEN_S, InFlight, deletions, newer, unanswered, versions
 from closeknit.controller.leader.leadership import Leadership
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.templates import TemplateReader
@@ -31,7 +30,7 @@ from closeknit.kube.lease import counted
 from closeknit.lifecycle.unreadable import BROKEN_PAUSE_S, erred
 from closeknit.lifecycle.writes.answers import NOTHING, Answers, after
 from closeknit.lifecycle.writes.plan import Plan
-from closeknit.lifecycle.writes.results import PASSING, DenialKind, Failed, Result, StatusStored, unfinished
+from closeknit.lifecycle.writes.results import PASSING, DenialKind, Result, StatusStored, unfinished
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.decision import Decision, decide
 from closeknit.scheduling.memo.advice import Advisor
@@ -332,8 +331,8 @@ class SchedulingLoop:
             for result in results:
                 if isinstance(result, StatusStored):
                     self._stored(plan, stored, meant, result.version)
-                elif isinstance(result, Failed) and result.action is None and result.denial.failure is DenialKind.LOST:
-                    seen[Stream.TRAINING_JOBS] = await self._asked(plan)
+            for source, kind, name in unanswered(plan.job, results):
+                seen[source] = newer(await self._asked(kind, plan.job.namespace, name), seen.get(source, ""))
             flight.versions = seen
             flight.deleted = deletions(results)
             flight.deleted_until = loop.time() + DELETION_SEEN_S
@@ -364,15 +363,16 @@ class SchedulingLoop:
             metadata = meant.metadata.model_copy(update={"resource_version": version})
             self._watched.assume(meant.model_copy(update={"metadata": metadata}))
 
-    async def _asked(self, plan: Plan) -> str:
-        """The version that the job has, as the API server tells: what was written without an answer is in it or not.
+    async def _asked(self, kind: str, namespace: str, name: str) -> str:
+        """The version that an object has, as the API server tells: what was written without an answer is in it or not;
+        empty where there is none.
 
         Until the stream has passed it, the job is taken to hold what was to be stored.
         """
         failures = 0
         while True:
             try:
-                return await self._writes.version(plan.job)
+                return await self._writes.version(kind, namespace, name)
             except ApiError as error:
                 failures += 1
                 await asyncio.sleep(self._backoff.pause_s(failures, error.retry_after_s))

@@ -117,6 +117,31 @@ def test_a_booking_whose_answer_was_lost_counts_until_a_read_has_told(
     assert {gpu for gpu, _ in bed.booked("a")} == {"gpu-1"}
 
 
+@pytest.mark.parametrize("late_s", [0.3, 2.0])
+def test_a_pod_whose_answer_was_lost_is_waited_for_before_others_get_its_gpus(late_s: float) -> None:
+    """A higher job comes while nothing tells that the Pod is there: it gets what the Pod has once that has gone."""
+    bed = Bed(plugin_node, 1, [Fault(LoseReply(), "create", PODS, nth=1), Fault(HoldEvents(late_s), "watch", PODS)])
+    add(bed.store, priority_class("high", 100))
+    bed.is_armed = True
+    bed.submit("low", 8)
+    over: list[int] = []
+    bed.store.listeners.append(lambda: over.append(len([each for each in bed.store.objects(PODS) if is_live(each)])))
+
+    async def story(bed: Bed) -> None:
+        await asyncio.sleep(0.05)  # its Pod is there, and nobody knows
+        assert len(bed.store.objects(PODS)) == 1
+        bed.submit("high", 8, "high")
+        await bed.pass_time(15)
+
+    bed.live(story)
+    assert max(over) == 1
+    assert (bed.state("high"), bed.state("low")) == ("Running", "Restarting")
+
+
+def is_live(pod: JsonObject) -> bool:
+    return pod["status"].get("phase") not in {"Succeeded", "Failed"}
+
+
 @pytest.mark.parametrize(
     "error",
     [

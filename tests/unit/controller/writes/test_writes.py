@@ -13,20 +13,28 @@ from closeknit.api.reasons import PendingReason
 from closeknit.cluster.store.watched_kinds import Stream
 from closeknit.controller.in_flight import versions
 from closeknit.controller.metrics import Metrics
-from closeknit.controller.writes.resources import EVENTS, PODS, RESOURCE_CLAIMS, SERVICES, TRAINING_JOBS
+from closeknit.controller.writes.resources import (
+    EVENTS,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_QUOTAS,
+    SERVICES,
+    TRAINING_JOBS,
+)
 from closeknit.controller.writes.rights import OWN_ACCESS_REVIEWS
 from closeknit.controller.writes.write_slots import IN_FLIGHT, WriteSlots
 from closeknit.controller.writes.writes import PODS_AHEAD, Writes
 from closeknit.kube.api import Api, JsonObject, Key, Resource
 from closeknit.kube.errors import ApiError, Forbidden, Invalid, Unavailable
 from closeknit.lifecycle.writes.answers import NOTHING, Answers, Refusing, after
-from closeknit.lifecycle.writes.plan import Delete, Plan, Stop
-from closeknit.lifecycle.writes.results import DenialKind, Result, unfinished
+from closeknit.lifecycle.writes.plan import Create, Delete, Plan, Stop
+from closeknit.lifecycle.writes.results import DenialKind, Result, StatusStored, unfinished
 from faults import virtual_time
 from faults.fault import Delay, Fault, Refuse
 from faults.memory_api import MemoryApi
 from faults.store import Store
 from scenarios.manifests import training_job
+from scenarios.operated import set_status
 from scenarios.story import NOW, Story, dra_node, plugin_node
 
 QUOTA = Forbidden("pods is forbidden: exceeded quota: one", code=403, reason="Forbidden")
@@ -91,7 +99,7 @@ def test_children_that_are_refused_together_count_as_one_refusal(first: int) -> 
     rejection = answers.rejection
     assert rejection is not None
     assert (rejection.of, rejection.tries, answers.rejections) == (Refusing.CHILD, 1, 1)
-    assert ": pods is forbidden: exceeded quota: one; change spec.template" in rejection.message
+    assert ": pods is forbidden: exceeded quota: one; free some of it, change spec.template" in rejection.message
 
 
 def test_after_a_refused_child_no_more_of_its_gang_is_made() -> None:
@@ -141,15 +149,63 @@ def test_where_the_first_pod_is_refused_nothing_more_is_made_or_told() -> None:
     assert [len(store.objects(each)) for each in (PODS, EVENTS, SERVICES)] == [0, 0, 1]
 
 
+class LimitRange(MemoryApi):
+    """An API server that gives each container of a Pod 2 CPUs, where it asks for none."""
+
+    async def create(
+        self, resource: Resource, body: JsonObject, *, namespace: str | None = None, dry_run: bool = False
+    ) -> JsonObject:
+        if resource == PODS:
+            body = deepcopy(body)
+            for container in body["spec"]["containers"]:
+                container["resources"].setdefault("requests", {}).setdefault("cpu", "2")
+        return await super().create(resource, body, namespace=namespace, dry_run=dry_run)
+
+
+def quota(store: Store, **hard: str) -> None:
+    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "cpus"}, "spec": {"hard": hard}}
+    store.create(RESOURCE_QUOTAS, body, namespace="team-b")
+    set_status(store, RESOURCE_QUOTAS, Key("team-b", "cpus"), hard=hard, used=dict.fromkeys(hard, "0"))
+
+
+@pytest.mark.parametrize(("cpus", "made"), [("7", 1), ("8", 4)])
+def test_the_first_pod_shows_what_a_limit_range_adds_to_all_of_them(cpus: str, made: int) -> None:
+    store, booking = booked(nodes=4)
+    quota(store, **{"requests.cpu": cpus})
+    results = virtual_time.run(writes_over(LimitRange(store)).apply(booking))
+    answers = after(NOTHING, booking, results, NOW)
+    assert len(store.objects(PODS)) == made
+    if made == 4:
+        assert answers.rejection is None
+        return
+    rejection = answers.rejection
+    assert rejection is not None
+    assert (rejection.reason, rejection.of) == (PendingReason.QUOTA_EXCEEDED, Refusing.CHILD)
+    assert "quota cpus: requests.cpu: asked 8, hard 7, used 0, left 7" in rejection.message
+    assert rejection.manifest is not None  # which is tried before anything is made the next time
+
+
+@pytest.mark.parametrize(("cpus", "is_taken"), [("7", False), ("8", True)])
+def test_a_pod_on_trial_shows_it_before_anything_is_made(cpus: str, is_taken: bool) -> None:
+    store, booking = booked(nodes=4)
+    quota(store, **{"requests.cpu": cpus})
+    first, second = booking.opening[-1].manifest, booking.actions[0]
+    assert isinstance(second, Create)
+    on_trial = replace(booking, probes=(first, second.manifest))  # two of one role: it is counted once
+    results = virtual_time.run(writes_over(LimitRange(store)).apply(on_trial))
+    assert any(isinstance(result, StatusStored) for result in results) is is_taken
+    assert len(store.objects(PODS)) == (4 if is_taken else 0)
+
+
 @pytest.mark.parametrize(
     ("api", "faults", "reason"),
     [
         pytest.param(Powerless, [], PendingReason.NAMESPACE_NOT_SERVED, id="without the right"),
-        pytest.param(MemoryApi, [], PendingReason.TEMPLATE_INVALID, id="with it, admission refuses"),
+        pytest.param(MemoryApi, [], PendingReason.QUOTA_EXCEEDED, id="with it, admission refuses"),
         pytest.param(
             Powerless,
             [Fault(Refuse(Unavailable("down", code=503)), "create", OWN_ACCESS_REVIEWS)],
-            PendingReason.TEMPLATE_INVALID,
+            PendingReason.QUOTA_EXCEEDED,
             id="nobody can tell",
         ),
     ],

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from closeknit.api.names import ROLE_LABEL
 from closeknit.api.trainingjob_status import State
-from closeknit.lifecycle.writes.quota_demand import QuotaDemand, quota_demand
+from closeknit.lifecycle.writes.quota_demand import QuotaDemand, admitted_pod, as_admitted, quota_demand
 from closeknit.lifecycle.writes.quota_shortfall import shortfalls, words
 from closeknit.lifecycle.writes.resource_quotas import Quota, ScopeRequirement, quotas
 from scenarios.manifests import owner, training_job
@@ -17,7 +18,8 @@ BYTES = 2**30
 
 
 def pod(**spec: Any) -> dict[str, Any]:
-    return {"kind": "Pod", "spec": {"containers": [{"name": "trainer"}], **spec}}
+    labels = {ROLE_LABEL: "worker"}
+    return {"kind": "Pod", "metadata": {"labels": labels}, "spec": {"containers": [{"name": "trainer"}], **spec}}
 
 
 def trainer(**resources: Any) -> dict[str, Any]:
@@ -96,6 +98,24 @@ def test_what_is_left_is_compared_number_by_number(hard: Any, used: Any, exceeds
 
 
 CPUS = [trainer(requests={"cpu": "1"})]
+
+
+def test_what_admission_makes_of_one_pod_it_makes_of_all_of_its_role() -> None:
+    server = pod(containers=[{"name": "server"}])
+    server["metadata"]["labels"] = {ROLE_LABEL: "ps"}
+    sent = pod(containers=[trainer(limits={"nvidia.com/gpu": "8", "memory": "2Gi"})])
+    asked = of(sent, sent, sent, server)
+    limits = {"nvidia.com/gpu": "8", "memory": "1Gi"}  # a policy of the site lowers what a Pod may have
+    made = pod(
+        containers=[trainer(limits=limits, requests={"cpu": "500m"})],
+        overhead={"cpu": "250m"},  # of its RuntimeClass
+        priorityClassName="default",
+        activeDeadlineSeconds=60,
+    )
+    found = as_admitted(asked, {"worker": admitted_pod(sent, made)})
+    assert (found.priority_class, found.has_deadline, found.pods["pods"], found.pods[GPUS]) == ("default", True, 4, 24)
+    assert (found.pods["requests.cpu"], found.pods["limits.memory"]) == (3 * 750, 3 * BYTES)
+    assert as_admitted(asked, {"worker": admitted_pod(sent, sent)}) == asked
 
 
 @pytest.mark.parametrize(

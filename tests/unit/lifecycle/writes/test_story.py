@@ -265,7 +265,7 @@ def test_a_refusal_that_only_the_creates_show_takes_back_what_was_made() -> None
     assert (story.pods(), story.names("Service")) == ([], [])
     assert story.status().placement is None
     message = (story.status().pending or pytest.fail("not pending")).message
-    assert message == f"{words}; change spec.template, or have an administrator allow it"
+    assert message == f"{words}; free some of it, change spec.template, or have an administrator raise it"
     assert (story.status().state, story.status().attempt) == (State.QUEUED, 1)
 
 

@@ -13,7 +13,7 @@ from datetime import datetime
 
 import msgspec
 
-from closeknit.api.names import API_VERSION, ATTEMPT_LABEL, SIZE_ANNOTATION, TRAINING_JOB, JobKey
+from closeknit.api.names import API_VERSION, ATTEMPT_LABEL, SIZE_ANNOTATION, TRAINING_JOB
 from closeknit.cluster.objects.meta import Owner
 from closeknit.cluster.pods.pod import STOPPED_AFTER_S
 from closeknit.controller.writes.denial import denial
@@ -35,7 +35,7 @@ from closeknit.launch.gang import Manifest
 from closeknit.launch.manifests.owner import owned
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.writes.plan import Action, Create, Delete, Notice, Plan, Resize, Stop
-from closeknit.lifecycle.writes.quota_demand import QuotaDemand
+from closeknit.lifecycle.writes.quota_demand import AdmittedPod, QuotaDemand, admitted_pod, as_admitted, role_of
 from closeknit.lifecycle.writes.resource_quotas import quotas
 from closeknit.lifecycle.writes.results import (
     ChildRefused,
@@ -76,8 +76,7 @@ _log = logging.getLogger(__name__)
 class _Told:
     """What became of the writes of one Plan so far."""
 
-    uid: str
-    """Of the job."""
+    plan: Plan
     results: list[Result] = field(default_factory=list)
     is_refused: bool = False
     """Whether one of them was refused for good: asked before each child of a gang."""
@@ -87,13 +86,28 @@ class _Told:
     """Whether no Pod of it was refused its condition: the others would be refused it alike."""
     owed: deque[Manifest] = field(default_factory=deque)
     """What children own that are made, and what is still to be made itself, the oldest first."""
+    quotas: Quotas | None = None
+    """Of the job's namespace, and what the gang asks of them, as far as that is known."""
+    admitted: dict[str, AdmittedPod] = field(default_factory=dict)
+    """What admission made of a Pod, by role."""
 
     def add(self, result: Result) -> Judgement:
         """Takes the next one, and tells what it means for the rest of the Plan."""
-        judgement = judged(result, self.uid)
+        judgement = judged(result, self.plan.uid)
         self.is_refused = self.is_refused or judgement is Judgement.REFUSED
         self.results.append(result)
         return judgement
+
+    def add_admitted(self) -> Judgement:
+        """Whether the quotas leave enough for the gang as admission makes its Pods, where that is more than was
+        sent."""
+        if self.quotas is None or self.plan.demand is None:
+            return Judgement.DONE
+        asked = as_admitted(self.plan.demand, self.admitted)
+        if asked == self.quotas.demand:
+            return Judgement.DONE
+        self.quotas = replace(self.quotas, demand=asked)
+        return self.add(self.quotas)
 
 
 class Writes:
@@ -111,17 +125,17 @@ class Writes:
             return await self._applied(plan)
 
     async def _applied(self, plan: Plan) -> Sequence[Result]:
-        told = _Told(plan.uid)
-        if not await self._is_taken(plan, told):
+        told = _Told(plan)
+        if not await self._is_taken(told):
             return told.results
         if plan.status is not None and told.add(await self._stored(plan)) is not Judgement.DONE:
             return told.results
-        opened = await self._opened(plan, told)
+        opened = await self._opened(told)
         if opened is Judgement.REFUSED:
             return told.results
         actions = plan.actions if opened is Judgement.DONE else ()
         left = iter(actions)
-        writes = [self._act_on(left, plan, told) for _ in range(min(IN_FLIGHT, len(actions)))]
+        writes = [self._act_on(left, told) for _ in range(min(IN_FLIGHT, len(actions)))]
         if plan.notice is not None:
             writes.append(self._tell(plan, plan.notice))
         # Every one is waited for: what is still under way after a failure would meet the next Plan.
@@ -130,34 +144,37 @@ class Writes:
                 raise outcome
         return told.results
 
-    async def version(self, job: JobKey) -> str:
-        """The resourceVersion that the job has now; empty where it is gone. Raises ApiError."""
+    async def version(self, kind: str, namespace: str, name: str) -> str:
+        """The resourceVersion that a job, or a child of one, has now; empty where it is gone. Raises ApiError."""
+        resource = TRAINING_JOBS if kind == TRAINING_JOB else BY_KIND[kind]
         async with self._slots.free:
             try:
-                found = await self._api.get(TRAINING_JOBS, job.name, namespace=job.namespace)
+                found = await self._api.get(resource, name, namespace=namespace)
             except NotFound:
                 return ""
         return _version(found)
 
-    async def _is_taken(self, plan: Plan, told: _Told) -> bool:
+    async def _is_taken(self, told: _Told) -> bool:
         """Whether the quotas leave enough for the whole gang, and the API server takes it."""
-        read = None if plan.demand is None else await self._quotas(plan, plan.demand)
+        plan = told.plan
+        read = told.quotas = None if plan.demand is None else await self._quotas(plan, plan.demand)
         if read is not None and not plan.tells_quotas_last and told.add(read) is not Judgement.DONE:
             return False
-        is_taken = await self._passes_trial(plan, read, told)
+        is_taken = await self._passes_trial(read, told)
         if read is not None and plan.tells_quotas_last and (is_taken or told.is_refused):
             is_taken = told.add(read) is Judgement.DONE and is_taken
-        return is_taken
+        return is_taken and told.add_admitted() is Judgement.DONE
 
-    async def _passes_trial(self, plan: Plan, read: Quotas | None, told: _Told) -> bool:
+    async def _passes_trial(self, read: Quotas | None, told: _Told) -> bool:
         """Whether the API server takes its account, and what is tried of it. That a quota refuses this is no news where
         that quota, as it was `read`, has too little left, or will have more once those are gone that make room."""
+        plan = told.plan
         if plan.account and told.add(await self._account(plan)) is not Judgement.DONE:
             return False
         is_short = read is not None and judged(read, plan.uid) is not Judgement.DONE
         for manifest in plan.probes:
             async with self._slots.free:
-                probed, _ = await self._tried(plan, manifest, is_probe=True)
+                probed, _ = await self._tried(manifest, told, is_probe=True)
             if is_by_quota(probed) and (is_short or will_leave_more(probed, plan.demand, read)):
                 continue
             if told.add(probed) is not Judgement.DONE:
@@ -200,55 +217,58 @@ class Writes:
             return Failed(None, denial(error))
         return StatusStored(stored.resourceVersion)
 
-    async def _opened(self, plan: Plan, told: _Told) -> Judgement:
+    async def _opened(self, told: _Told) -> Judgement:
         """One after the other, each with what it owns, up to the first that is not made."""
-        for creation in plan.opening:
-            if (judgement := await self._act(plan, creation, told)) is not Judgement.DONE:
+        for creation in told.plan.opening:
+            if (judgement := await self._act(creation, told)) is not Judgement.DONE:
+                return judgement
+            if (judgement := told.add_admitted()) is not Judgement.DONE:
                 return judgement
             while told.owed:
-                if (judgement := await self._created(plan, told.owed.popleft(), (), told)) is not Judgement.DONE:
+                if (judgement := await self._created(told.owed.popleft(), (), told)) is not Judgement.DONE:
                     return judgement
         return Judgement.DONE
 
-    async def _act_on(self, left: Iterator[Action], plan: Plan, told: _Told) -> None:
+    async def _act_on(self, left: Iterator[Action], told: _Told) -> None:
         """One action after the other, until others have taken the last: more at once would only wait for a slot."""
         for action in left:
-            await self._act(plan, action, told)
-            if len(told.owed) > (PODS_AHEAD if len(plan.actions) > PODS_AHEAD else 0):
-                await self._created(plan, told.owed.popleft(), (), told)
+            await self._act(action, told)
+            if len(told.owed) > (PODS_AHEAD if len(told.plan.actions) > PODS_AHEAD else 0):
+                await self._created(told.owed.popleft(), (), told)
         while told.owed:
-            await self._created(plan, told.owed.popleft(), (), told)
+            await self._created(told.owed.popleft(), (), told)
 
-    async def _act(self, plan: Plan, action: Action, told: _Told) -> Judgement:
+    async def _act(self, action: Action, told: _Told) -> Judgement:
+        plan = told.plan
         match action:
             case Create():
-                return await self._created(plan, action.manifest, action.owns, told)
+                return await self._created(action.manifest, action.owns, told)
             case Delete(uid=uid, is_preempted=is_preempted):
                 if uid is not None and is_preempted:
-                    await self._marked(plan, action.name, uid, told)
+                    await self._marked(action.name, uid, told)
                 return told.add(await self._deleted(plan, action, told))
             case Stop():
                 if action.is_preempted:
-                    await self._marked(plan, action.name, action.uid, told)
+                    await self._marked(action.name, action.uid, told)
                 return told.add(await self._stopped(plan, action))
             case Resize():
                 return told.add(await self._resized(plan, action))
 
-    async def _created(self, plan: Plan, manifest: Manifest, owns: Sequence[Manifest], told: _Told) -> Judgement:
+    async def _created(self, manifest: Manifest, owns: Sequence[Manifest], told: _Told) -> Judgement:
         """Makes a child, and notes what it owns. Nothing is made where another child of this gang was refused
         meanwhile."""
         async with self._slots.free:
             if told.is_refused:
                 return Judgement.REFUSED
-            made, uid = await self._tried(plan, manifest, is_probe=False)
+            made, uid = await self._tried(manifest, told, is_probe=False)
         judgement = told.add(made)
         if judgement is Judgement.DONE:
             told.owed.extend(owned(each, manifest, uid) for each in owns)
         return judgement
 
-    async def _tried(self, plan: Plan, manifest: Manifest, *, is_probe: bool) -> tuple[Result, str]:
+    async def _tried(self, manifest: Manifest, told: _Told, *, is_probe: bool) -> tuple[Result, str]:
         """What came of a create, and the uid of what has the name now."""
-        resource = BY_KIND[manifest["kind"]]
+        plan, resource = told.plan, BY_KIND[manifest["kind"]]
         whole = manifest if manifest["kind"] != "Secret" or is_probe else with_key_pair(manifest)
         verb, namespace = "dry-run" if is_probe else "create", plan.job.namespace
         try:
@@ -259,6 +279,7 @@ class Writes:
                 )
                 if (other := changed(manifest, there, plan.sets)) is not None:
                     return ChildRefused(manifest, other, is_probe), ""
+                told.admitted[role_of(manifest)] = admitted_pod(manifest, there)
                 return Created(manifest, _version(there), is_probe), _uid(there)
             made = await self._slots.counted(
                 verb, resource, self._api.make(resource, whole, namespace=namespace, dry_run=is_probe)
@@ -288,19 +309,20 @@ class Writes:
         is_going = metadata.get("deletionTimestamp") is not None
         return Exists(manifest, _owners(there), labels, _version(there), is_probe, is_going), _uid(there)
 
-    async def _marked(self, plan: Plan, pod: str, uid: str, told: _Told) -> None:
+    async def _marked(self, pod: str, uid: str, told: _Told) -> None:
         """Has a Pod say that its job makes room. It ends whether it says so or not."""
         if not told.may_mark:
             return
+        namespace = told.plan.job.namespace
         patch = disruption_patch(uid, self._now())
-        call = self._api.json_patch(PODS, pod, patch, namespace=plan.job.namespace, subresource="status")
+        call = self._api.json_patch(PODS, pod, patch, namespace=namespace, subresource="status")
         try:
             await self._slots.sent("patch", PODS, call)
         except (NotFound, Invalid):  # it is gone, another one has its name, or it has said so by now
             return
         except ApiError as error:
             told.may_mark = False
-            whose = f"{plan.job.namespace}/{pod}"
+            whose = f"{namespace}/{pod}"
             _log.info("a Pod does not say that it makes room", extra={"pod": whose, "error": error})
 
     async def _deleted(self, plan: Plan, action: Delete, told: _Told) -> Result:

@@ -465,6 +465,9 @@ def _rejected(answers: Answers, plan: Plan, refused: RefusedWrite, results: Sequ
     manifest = None if before is None else before.manifest
     if isinstance(refused, ChildRefused | Exists):
         manifest = refused.manifest
+    elif manifest is None:  # the quotas may take what was sent, and not what admission made of it: that is tried first
+        taken = (each.manifest for each in results if isinstance(each, Created))
+        manifest = next((each for each in taken if each["kind"] == "Pod"), None)
     of = Refusing.PROBE if isinstance(refused, ChildRefused | Exists) and refused.is_probe else Refusing.CHILD
     tries = answers.rejections + 1
     if manifest is not None and manifest["kind"] == "Pod":  # it is made again to be asked for, and waits for long

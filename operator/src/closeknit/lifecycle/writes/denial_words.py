@@ -8,7 +8,15 @@ from closeknit.cluster.pods.symptoms import Symptom, of_denial
 from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.writes.plan import Plan
 from closeknit.lifecycle.writes.quota_shortfall import shortfalls, words
-from closeknit.lifecycle.writes.results import ChildRefused, Denial, DenialKind, Exists, Quotas, ServiceAccount
+from closeknit.lifecycle.writes.results import (
+    ChildRefused,
+    Denial,
+    DenialKind,
+    Exists,
+    Quotas,
+    ServiceAccount,
+    is_by_quota,
+)
 from closeknit.placement.values.sentences import listed
 
 RefusedWrite = ChildRefused | Exists | Quotas | ServiceAccount
@@ -32,6 +40,8 @@ def symptom_of(refused: RefusedWrite) -> Symptom:
             return Symptom.ACCOUNT_NOT_THERE
         case ChildRefused(denial=denial) if denial.may_last:
             return Symptom.NOT_ANSWERED
+        case ChildRefused() if is_by_quota(refused):
+            return Symptom.QUOTA_USED_UP
         case ChildRefused(denial=Denial(failure=DenialKind.FORBIDDEN) as denial):
             return of_denial(denial.message)
         case ChildRefused():
@@ -49,6 +59,10 @@ _DENIED: Mapping[Symptom, str] = {
     Symptom.NOT_ANSWERED: (
         "the API server cannot make {title}: {message}; have an administrator see to the webhook, or to whatever else "
         "it names; the job holds nothing, and is tried again from time to time"
+    ),
+    Symptom.QUOTA_USED_UP: (
+        "the API server refuses {title}: {message}; free some of it, change spec.template, or have an administrator "
+        "raise it"
     ),
 }
 """What to tell of a denial that is the template's fault in nothing."""

@@ -1,15 +1,18 @@
 """What a whole gang takes of its namespace's quotas, under the quotas' names for it.
 
 As Kubernetes' evaluators for Pods, Services and claims count it, as of 1.36. Amounts are whole numbers: of CPUs
-thousandths of a core, of everything else units. What a LimitRange would add is not known here.
+thousandths of a core, of everything else units. What admission adds to a Pod, for example a LimitRange's defaults, is
+known once one was taken, or tried.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import msgspec
 
+from closeknit.api.names import ROLE_LABEL
 from closeknit.cluster.objects.pod_requests import Container, PodResourceSpec, Resources, requests
 from closeknit.cluster.pods.pod import Pod
 from closeknit.launch.gang import Manifest
@@ -37,6 +40,8 @@ class QuotaDemand:
     """What Pods of the same namespace still use that make room for it; quotas with a scope are not sure to count it."""
     gpus: int | None = None
     """Of the whole gang; None where this is the demand of some of its Pods."""
+    roles: Mapping[str, int] = field(default_factory=dict)
+    """Its Pods of each role."""
 
     @property
     def is_best_effort(self) -> bool:
@@ -48,6 +53,7 @@ def quota_demand(manifests: Iterable[Manifest], *, may_be_counted: bool, gpus: i
     """The demand of Pods that differ only in their devices, and of the other children. `gpus`: of a whole gang."""
     pods: Counter[str] = Counter()
     others: Counter[str] = Counter()
+    roles: Counter[str] = Counter()
     known: dict[str, dict[str, int]] = {}
     spec: Manifest = {}
     for manifest in manifests:
@@ -58,6 +64,7 @@ def quota_demand(manifests: Iterable[Manifest], *, may_be_counted: bool, gpus: i
                 if key not in known:
                     known[key] = _of_pod(spec)
                 pods.update(known[key])
+                roles[role_of(manifest)] += 1
             case "Service":
                 others.update({"services": 1, "count/services": 1})
             case "ConfigMap":
@@ -68,8 +75,51 @@ def quota_demand(manifests: Iterable[Manifest], *, may_be_counted: bool, gpus: i
                 others.update(_of_claim(manifest))
     deadline = spec.get("activeDeadlineSeconds")
     return QuotaDemand(
-        dict(pods), dict(others), spec.get("priorityClassName") or "", deadline is not None, may_be_counted, gpus=gpus
+        dict(pods),
+        dict(others),
+        spec.get("priorityClassName") or "",
+        deadline is not None,
+        may_be_counted,
+        gpus=gpus,
+        roles=dict(roles),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedPod:
+    """What the API server's admission makes of a Pod, as far as quotas count it: a LimitRange gives it requests, a
+    RuntimeClass overhead, and the default PriorityClass a name."""
+
+    more: Mapping[str, int]
+    """Than was sent, under the quotas' names; negative where it is less."""
+    priority_class: str
+    has_deadline: bool
+
+
+def admitted_pod(sent: Manifest, made: Mapping[str, Any]) -> AdmittedPod:
+    """What it made of the Pod that was sent."""
+    spec = made.get("spec") or {}
+    before, after = _of_pod(sent["spec"]), _of_pod(spec)
+    more = {name: after.get(name, 0) - before.get(name, 0) for name in sorted({*before, *after})}
+    return AdmittedPod(
+        {name: amount for name, amount in more.items() if amount},
+        spec.get("priorityClassName") or "",
+        spec.get("activeDeadlineSeconds") is not None,
+    )
+
+
+def as_admitted(demand: QuotaDemand, admitted: Mapping[str, AdmittedPod]) -> QuotaDemand:
+    """The demand with what admission made of one Pod of each of these roles: it makes the same of the others."""
+    pods = Counter(demand.pods)
+    for role, each in admitted.items():
+        pods.update({name: amount * demand.roles.get(role, 0) for name, amount in each.more.items()})
+        demand = replace(demand, priority_class=each.priority_class, has_deadline=each.has_deadline)
+    return replace(demand, pods=dict(pods))
+
+
+def role_of(pod: Manifest) -> str:
+    """Of a Pod of ours."""
+    return str(pod["metadata"]["labels"][ROLE_LABEL])
 
 
 def given_back(pods: Iterable[Pod]) -> dict[str, int]:
