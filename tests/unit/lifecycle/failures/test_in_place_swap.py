@@ -388,6 +388,22 @@ def test_a_gpu_that_computes_no_more_costs_one_pod_which_keeps_its_log() -> None
     assert story.status().attempt == 1
 
 
+def test_where_its_new_pod_is_refused_the_gang_begins_again_under_another_number() -> None:
+    """The Pod on the lost node may train on, and has its place in a gang of this number: where that node is heard
+    again, it would be a member beside the new one."""
+    story = running()
+    story.forbidden[f"{SECOND}-r1"] = "denied by a policy"
+    lose_nodes(story, nodes(story)[1])
+    status = story.status()
+    assert (status.placement, status.attempt, story.names("Service")) == (None, 2, [])
+    for name in story.pods():
+        story.remove_pod(name)
+    story.forbidden.clear()
+    story.pass_time(300)
+    story.settle()
+    assert story.pods() == [f"train-a2-worker-{index:05d}" for index in range(3)]
+
+
 def test_a_new_node_that_refuses_the_pod_is_replaced_in_turn() -> None:
     story = running(nodes=6)
     lose_nodes(story, nodes(story)[1])

@@ -77,8 +77,17 @@ def waiting(
             reserved_since=None if kept is None else _reserved_since(job, now),
         ),
         patient_until=job.status.patient_until if patient_until is None else timestamp(patient_until),
+        attempt=_next_number(job.status),
         **never_began,
     )
+
+
+def _next_number(status: TrainingJobStatus) -> int:
+    """The number under which it begins again. A booking that is taken back leaves its own, but for one whose Pods have
+    trained: on a node that is cut off one may train on, and a gang of the same number would take it for its member."""
+    held = status.placement
+    has_trained = held is not None and (held.swapping or held.run is not None)
+    return (status.attempt or 1) + has_trained
 
 
 def _reserved_since(job: StoredJob, now: datetime) -> str:
