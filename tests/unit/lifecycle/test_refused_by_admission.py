@@ -184,6 +184,22 @@ def test_who_is_refused_a_parameter_server_is_asked_for_that_and_makes_no_pods_m
     assert set(story.tried) == {"Pod train-a1-ps-00000"}
 
 
+def test_after_a_quota_s_refusal_two_pods_of_each_role_are_tried_before_anything_is_made() -> None:
+    """What admission adds to servers is not what it adds to workers, and the first Pod may get something of its own."""
+    server = {"containers": [{"name": "server", "image": "registry.example/ps:1"}]}
+    servers = {"replicas": 2, "template": {"spec": server}}
+    spec = {"gpus": 24, "framework": "TensorFlow", "topology": {"gpusPerNode": 8}, "parameterServers": servers}
+    story = Story(*(each for number in range(3) for each in plugin_node(f"gpu-{number}")), training_job(spec=spec))
+    story.forbidden["train-a1-ps-00001"] = "exceeded quota: team, requested: pods=1, used: pods=4, limited: pods=4"
+    story.settle()
+    assert (_told(story)[0], story.pods()) == (PendingReason.QUOTA_EXCEEDED, [])
+    story.forbidden.clear()
+    story.pass_time(16)
+    (booking,) = story.plans()
+    tried = [each["metadata"]["name"].removeprefix("train-a1-") for each in booking.probes]
+    assert tried == ["ps-00001", "worker-00000", "worker-00001", "ps-00000"]
+
+
 class FewGpusStory(Story):
     """One whose policy takes no claim of more than four GPUs."""
 

@@ -265,7 +265,7 @@ class Life:
         if self.story.forbidden:
             self.story.forbidden.clear()
         else:
-            self.story.forbidden |= {f"{name}-a1-worker-00000": "exceeded quota" for name in self._jobs()}
+            self.story.forbidden |= {f"{name}-a1-worker-00000": "denied by a policy" for name in self._jobs()}
 
     def _wait(self) -> None:
         self.story.pass_time(self.chance.choice((0.5, 3, 70)))

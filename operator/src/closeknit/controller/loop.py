@@ -25,7 +25,7 @@ from closeknit.controller.watched_cluster import WatchedCluster
 from closeknit.controller.worker import Worker
 from closeknit.controller.writes.writes import Writes
 from closeknit.kube.backoff import Backoff
-from closeknit.kube.errors import ApiError
+from closeknit.kube.errors import ApiError, Forbidden
 from closeknit.kube.lease import counted
 from closeknit.lifecycle.unreadable import BROKEN_PAUSE_S, erred
 from closeknit.lifecycle.writes.answers import NOTHING, Answers, after
@@ -331,8 +331,10 @@ class SchedulingLoop:
             for result in results:
                 if isinstance(result, StatusStored):
                     self._stored(plan, stored, meant, result.version)
-            for source, kind, name in unanswered(plan.job, results):
-                seen[source] = newer(await self._asked(kind, plan.job.namespace, name), seen.get(source, ""))
+            asked = list(unanswered(plan.job, results))
+            found = (self._asked(kind, plan.job.namespace, name) for _, kind, name in asked)
+            for (source, *_), version in zip(asked, await asyncio.gather(*found), strict=True):
+                seen[source] = newer(version, seen.get(source, ""))
             flight.versions = seen
             flight.deleted = deletions(results)
             flight.deleted_until = loop.time() + DELETION_SEEN_S
@@ -373,6 +375,9 @@ class SchedulingLoop:
         while True:
             try:
                 return await self._writes.version(kind, namespace, name)
+            except Forbidden as error:  # then nobody can tell, and the job is not to wait for that
+                _log.warning("an object may not be read", extra={"object": f"{namespace}/{name}", "error": str(error)})
+                return ""
             except ApiError as error:
                 failures += 1
                 await asyncio.sleep(self._backoff.pause_s(failures, error.retry_after_s))

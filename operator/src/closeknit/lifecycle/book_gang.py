@@ -1,6 +1,7 @@
 """The booking of a job that gets GPUs, and then its children."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -443,20 +444,35 @@ def _is_refused_otherwise(subject: Subject) -> bool:
     rejection, pending = subject.answers.rejection, subject.job.status.pending
     if rejection is not None:
         return rejection.reason is not PendingReason.QUOTA_EXCEEDED
-    return pending is not None and traits(pending.reason).is_probed
+    is_probed = pending is not None and traits(pending.reason).is_probed
+    return is_probed and pending is not None and pending.reason != PendingReason.QUOTA_EXCEEDED
 
 
 def _probes(subject: Subject, gang: Gang) -> tuple[Manifest, ...]:
     """Probes before the booking: none, unless something was refused the last time. A restart forgets what, but not that
-    it was."""
-    rejection = subject.answers.rejection
+    it was. After a quota's refusal two Pods of each role follow: the gang is compared as admission makes these."""
+    rejection, pending = subject.answers.rejection, subject.job.status.pending
+    reason = rejection.reason if rejection is not None else pending.reason if pending is not None else None
+    of_roles = _of_each_role(gang, 2) if reason == PendingReason.QUOTA_EXCEEDED else ()
     if rejection is not None and rejection.manifest is not None:
-        return (creation.as_now(rejection.manifest, gang),)
-    pending = subject.job.status.pending
-    return (pod(gang, 0),) if pending is not None and traits(pending.reason).is_probed else ()
+        return _distinct((creation.as_now(rejection.manifest, gang), *of_roles))
+    is_probed = pending is not None and traits(pending.reason).is_probed
+    return _distinct((*((pod(gang, 0),) if is_probed else ()), *of_roles))
 
 
 def _probes_with_first(subject: Subject, gang: Gang) -> tuple[Manifest, ...]:
-    """The same, and the first Pod in any case: others are to end for these."""
-    asked = (pod(gang, 0), *_probes(subject, gang))
+    """The same, and the first Pod of each role in any case: others are to end for these."""
+    return _distinct((*_of_each_role(gang, 1), *_probes(subject, gang)))
+
+
+def _of_each_role(gang: Gang, number: int) -> Iterator[Manifest]:
+    """So many Pods of each role."""
+    roles = Counter[str]()
+    for at, member in enumerate(gang.members):
+        roles[member.role] += 1
+        if roles[member.role] <= number:
+            yield pod(gang, at)
+
+
+def _distinct(asked: Iterable[Manifest]) -> tuple[Manifest, ...]:
     return tuple({(each["kind"], each["metadata"]["name"]): each for each in asked}.values())

@@ -20,7 +20,7 @@ from closeknit.lifecycle.health.attempt_end import succeeded
 from closeknit.lifecycle.transitions import ends
 from closeknit.lifecycle.transitions.next_status import GROWS_AFTER
 from closeknit.lifecycle.writes.plan import Delete, Plan
-from closeknit.lifecycle.writes.quota_demand import given_back
+from closeknit.lifecycle.writes.quota_demand import QuotaDemand, given_back
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.sentences import count
 
@@ -147,7 +147,7 @@ def _resized(attempt: Attempt, placement: Placement, reason: EndReason, message:
     )
 
 
-def _given_back(subject: Subject) -> dict[str, int]:
+def _given_back(subject: Subject) -> tuple[QuotaDemand, ...]:
     """What quotas count less once its Pods of now are gone."""
     return given_back(pod for pod in subject.children.own if pod.is_live)
 

@@ -28,6 +28,7 @@ from closeknit.kube.api import Api, JsonObject, Key, Resource
 from closeknit.kube.errors import ApiError, Forbidden, Invalid, Unavailable
 from closeknit.lifecycle.writes.answers import NOTHING, Answers, Refusing, after
 from closeknit.lifecycle.writes.plan import Create, Delete, Plan, Stop
+from closeknit.lifecycle.writes.quota_demand import AdmittedPod, QuotaDemand
 from closeknit.lifecycle.writes.results import DenialKind, Result, StatusStored, unfinished
 from faults import virtual_time
 from faults.fault import Delay, Fault, Refuse
@@ -182,7 +183,40 @@ def test_the_first_pod_shows_what_a_limit_range_adds_to_all_of_them(cpus: str, m
     assert rejection is not None
     assert (rejection.reason, rejection.of) == (PendingReason.QUOTA_EXCEEDED, Refusing.CHILD)
     assert "quota cpus: requests.cpu: asked 8, hard 7, used 0, left 7" in rejection.message
-    assert rejection.manifest is not None  # which is tried before anything is made the next time
+    assert (rejection.made_pods, len(answers.admitted)) == (True, 1)
+
+
+@pytest.mark.parametrize(("left", "is_taken"), [("6", True), ("5", False)])
+def test_what_was_added_before_counts_where_a_pod_on_trial_shows_nothing(left: str, is_taken: bool) -> None:
+    """A preemptor's Pod is refused for the GPUs alone, which its victims give back; the CPUs of the LimitRange would be
+    too many after that, too."""
+    store, booking = booked(nodes=4)
+    hard = {"requests.cpu": "8", "requests.nvidia.com/gpu": "32"}
+    quota(store, **hard)
+    used = {"requests.cpu": str(8 - int(left)), "requests.nvidia.com/gpu": "32"}
+    set_status(store, RESOURCE_QUOTAS, Key("team-b", "cpus"), hard=hard, used=used)
+    asked = "requests.nvidia.com/gpu=8, used: requests.nvidia.com/gpu=32, limited: requests.nvidia.com/gpu=32"
+    refusal = Forbidden(f"exceeded quota: cpus, requested: {asked}", code=403, reason="Forbidden")
+    assert booking.demand is not None
+    going = QuotaDemand({"requests.cpu": 2000, "requests.nvidia.com/gpu": 32}, {})
+    plan = replace(
+        booking,
+        demand=replace(booking.demand, given_back=(going,)),
+        probes=(booking.opening[-1].manifest,),
+        admitted=(AdmittedPod("worker", "0", {"requests.cpu": 2000}, "", has_deadline=False),),
+        opening=(),
+        actions=(),
+    )
+    fault = Fault(Refuse(refusal), "create", PODS)
+    results = virtual_time.run(writes_over(MemoryApi(store, [fault])).apply(plan))
+    assert any(isinstance(result, StatusStored) for result in results) is is_taken
+
+
+def test_pods_that_a_quota_refuses_when_they_are_made_are_made_seldom() -> None:
+    """No quota is seen that tells why: others of the gang were made in vain."""
+    answers, _, _ = written(Fault(Refuse(QUOTA), "create", PODS, nth=3))
+    assert answers.rejection is not None
+    assert (answers.rejection.retry_at - NOW).total_seconds() == 15
 
 
 @pytest.mark.parametrize(("cpus", "is_taken"), [("7", False), ("8", True)])

@@ -1,12 +1,23 @@
 """A gang against its namespace's quotas: what it asks, what is left, what is told, and when it is asked again."""
 
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
-from closeknit.api.names import ROLE_LABEL
+from closeknit.api.names import INDEX_LABEL, JOB_LABEL, ROLE_LABEL
 from closeknit.api.trainingjob_status import State
-from closeknit.lifecycle.writes.quota_demand import QuotaDemand, admitted_pod, as_admitted, quota_demand
+from closeknit.cluster.pods.pod import Pod, WirePod
+from closeknit.cluster.pods.pod import pod as kept
+from closeknit.lifecycle.writes.quota_demand import (
+    QuotaDemand,
+    admitted_pod,
+    as_admitted,
+    given_back,
+    quota_demand,
+    refused_pod,
+)
 from closeknit.lifecycle.writes.quota_shortfall import shortfalls, words
 from closeknit.lifecycle.writes.resource_quotas import Quota, ScopeRequirement, quotas
 from scenarios.manifests import owner, training_job
@@ -18,7 +29,7 @@ BYTES = 2**30
 
 
 def pod(**spec: Any) -> dict[str, Any]:
-    labels = {ROLE_LABEL: "worker"}
+    labels = {ROLE_LABEL: "worker", INDEX_LABEL: "0"}
     return {"kind": "Pod", "metadata": {"labels": labels}, "spec": {"containers": [{"name": "trainer"}], **spec}}
 
 
@@ -102,7 +113,7 @@ CPUS = [trainer(requests={"cpu": "1"})]
 
 def test_what_admission_makes_of_one_pod_it_makes_of_all_of_its_role() -> None:
     server = pod(containers=[{"name": "server"}])
-    server["metadata"]["labels"] = {ROLE_LABEL: "ps"}
+    server["metadata"]["labels"] = {ROLE_LABEL: "ps", INDEX_LABEL: "0"}
     sent = pod(containers=[trainer(limits={"nvidia.com/gpu": "8", "memory": "2Gi"})])
     asked = of(sent, sent, sent, server)
     limits = {"nvidia.com/gpu": "8", "memory": "1Gi"}  # a policy of the site lowers what a Pod may have
@@ -112,10 +123,61 @@ def test_what_admission_makes_of_one_pod_it_makes_of_all_of_its_role() -> None:
         priorityClassName="default",
         activeDeadlineSeconds=60,
     )
-    found = as_admitted(asked, {"worker": admitted_pod(sent, made)})
+    found = as_admitted(asked, [admitted_pod(sent, made)])
     assert (found.priority_class, found.has_deadline, found.pods["pods"], found.pods[GPUS]) == ("default", True, 4, 24)
     assert (found.pods["requests.cpu"], found.pods["limits.memory"]) == (3 * 750, 3 * BYTES)
-    assert as_admitted(asked, {"worker": admitted_pod(sent, sent)}) == asked
+    assert as_admitted(asked, [admitted_pod(sent, sent)]) == replace(asked, is_class_known=True)
+
+
+def test_what_is_made_of_the_first_pod_alone_counts_once_where_another_one_was_seen() -> None:
+    sent = pod(containers=CPUS)
+    second = pod(containers=CPUS)
+    second["metadata"]["labels"] = {ROLE_LABEL: "worker", INDEX_LABEL: "1"}
+    beside = pod(containers=[*CPUS, {"name": "logs", "resources": {"requests": {"cpu": "4"}}}])
+    asked = of(sent, second, second)
+    found = as_admitted(asked, [admitted_pod(second, second), admitted_pod(sent, beside)])
+    assert (asked.pods["cpu"], found.pods["cpu"]) == (3000, 7000)
+
+
+def test_what_a_quota_says_of_a_pod_that_it_refuses_is_taken_for_all() -> None:
+    sent = pod(containers=CPUS)
+    before = [admitted_pod(sent, pod(containers=[trainer(requests={"cpu": "1", "memory": "1Gi"})]))]
+    found = as_admitted(of(sent, sent), [refused_pod(sent, {"requests.cpu": 3000, "pods": 1}, before)])
+    assert (found.pods["requests.cpu"], found.pods["requests.memory"], found.pods["pods"]) == (6000, 2 * BYTES, 2)
+    unknown = as_admitted(of(sent, sent), [refused_pod(sent, {"requests.cpu": 3000}, ())])
+    assert (unknown.pods["requests.cpu"], unknown.is_class_known) == (6000, False)
+
+
+@pytest.mark.parametrize(
+    ("quota", "is_enough"),
+    [
+        pytest.param(Quota("q", {"limits.memory": "2Gi"}, {"limits.memory": "2Gi"}), True, id="limits"),
+        pytest.param(
+            Quota("q", {"pods": "1"}, {"pods": "1"}, (ScopeRequirement("PriorityClass", "In", ["low"]),)),
+            True,
+            id="counts both",
+        ),
+        pytest.param(
+            Quota("q", {"pods": "1"}, {"pods": "1"}, (ScopeRequirement("NotTerminating", "Exists"),)),
+            False,
+            id="counts the asking one alone",
+        ),
+    ],
+)
+def test_pods_that_make_room_give_back_what_the_quota_counts_of_them(quota: Quota, is_enough: bool) -> None:
+    limits = {"memory": "2Gi"}
+    spec = {"containers": [trainer(limits=limits)], "priorityClassName": "low"}
+    going = convert(
+        {"metadata": {"name": "a", "labels": {JOB_LABEL: "a"}}, "spec": {**spec, "activeDeadlineSeconds": 60}}
+    )
+    demand = replace(of(pod(**spec)), given_back=given_back([going]))
+    assert (not shortfalls(demand, [quota])) is is_enough
+
+
+def convert(wire: dict[str, Any]) -> Pod:
+    found = kept(msgspec.convert(wire, WirePod))
+    assert isinstance(found, Pod)
+    return found
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,23 @@ def requests(
     return {intern(name): amount for name, amount in taken.items()}
 
 
+def limits(asked: PodResourceSpec) -> dict[str, int]:
+    """The amounts that a Pod may use at most, as a ResourceQuota counts them, by resource: of containers that have a
+    limit, and its overhead."""
+    limited = PodResourceSpec(
+        containers=[_limited(container) for container in asked.containers or ()],
+        init_containers=[_limited(container) for container in asked.init_containers or ()],
+        resources=Resources(requests=asked.resources.limits) if asked.resources else None,
+    )
+    overhead = requests(PodResourceSpec(overhead=asked.overhead))
+    return {name: amount + overhead.get(name, 0) for name, amount in requests(limited).items() if name in _COUNTED}
+
+
+def _limited(container: Container) -> Container:
+    most = container.resources.limits if container.resources else None
+    return Container(container.name, Resources(requests=most), container.restart_policy)
+
+
 def needs(template: object) -> Needs:
     """Each Pod's needs of its node by this spec, without GPUs: they are placed one by one.
 

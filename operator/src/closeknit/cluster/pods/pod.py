@@ -30,6 +30,7 @@ from closeknit.cluster.objects.pod_requests import (
     Given,
     Needs,
     PodResourceSpec,
+    limits,
     requests,
 )
 from closeknit.cluster.pods.pin import WireAffinity, pin
@@ -107,6 +108,11 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
     """Devices that its kubelet calls unhealthy, by the word of their driver or plugin, ascending: a plugin's by uuid, a
     claim's as `driver/pool/device` (KEP-4680)."""
     pinned: str = ""  # node that a child of ours is made for
+    limits: Amounts = {}
+    """The CPUs, memory and storage that it may use at most, as quotas count them."""
+    priority_class: str = ""
+    has_deadline: bool = False
+    """Whether it may be active only for so long."""
     is_stopped: bool = False
     """Whether its kubelet must end it, and keep it with its logs: it may be active for STOPPED_AFTER_S."""
     is_forced: bool = False
@@ -277,6 +283,7 @@ class _PodClaim(WireStruct, frozen=True):
 class _PodSpec(PodResourceSpec, frozen=True):
     node_name: str | None = None
     priority: int | None = None
+    priority_class_name: str | None = None
     resource_claims: list[_PodClaim] | None = None
     affinity: WireAffinity | None = None
     active_deadline_seconds: int | None = None
@@ -393,6 +400,9 @@ def pod(wire: WirePod) -> Pod | Lodger | Placeholder | None:
         others,
         ill_devices=_ill_devices(containers),
         pinned=pin(spec.affinity) if others.job_owner is not None else "",
+        limits=limits(spec),
+        priority_class=intern(spec.priority_class_name or ""),
+        has_deadline=spec.active_deadline_seconds is not None,
         is_stopped=spec.active_deadline_seconds == STOPPED_AFTER_S,
         grace_s=_grace_s(spec),
         resource_version=metadata.resource_version or "",

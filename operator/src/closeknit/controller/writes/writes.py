@@ -35,7 +35,7 @@ from closeknit.launch.gang import Manifest
 from closeknit.launch.manifests.owner import owned
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.writes.plan import Action, Create, Delete, Notice, Plan, Resize, Stop
-from closeknit.lifecycle.writes.quota_demand import AdmittedPod, QuotaDemand, admitted_pod, as_admitted, role_of
+from closeknit.lifecycle.writes.quota_demand import AdmittedPod, QuotaDemand, admitted_pod, as_admitted
 from closeknit.lifecycle.writes.resource_quotas import quotas
 from closeknit.lifecycle.writes.results import (
     ChildRefused,
@@ -51,10 +51,11 @@ from closeknit.lifecycle.writes.results import (
     StatusStored,
     Stopped,
     Unseen,
+    asked_of_quota,
     changed,
     is_by_quota,
     judged,
-    will_leave_more,
+    may_leave_more,
 )
 
 # What only tells jobs why they wait takes so many slots: hundreds that are submitted at once are told in a second or
@@ -87,27 +88,32 @@ class _Told:
     owed: deque[Manifest] = field(default_factory=deque)
     """What children own that are made, and what is still to be made itself, the oldest first."""
     quotas: Quotas | None = None
-    """Of the job's namespace, and what the gang asks of them, as far as that is known."""
-    admitted: dict[str, AdmittedPod] = field(default_factory=dict)
-    """What admission made of a Pod, by role."""
+    """Of the job's namespace, beside what is sent of the gang."""
+    admitted: dict[tuple[str, str], AdmittedPod] = field(default_factory=dict)
+    """What admission made of Pods, by their role and their index within it."""
 
     def add(self, result: Result) -> Judgement:
         """Takes the next one, and tells what it means for the rest of the Plan."""
         judgement = judged(result, self.plan.uid)
         self.is_refused = self.is_refused or judgement is Judgement.REFUSED
         self.results.append(result)
+        if isinstance(result, Created) and result.admitted is not None:
+            self.add_pod(result.admitted)
         return judgement
 
+    def add_pod(self, admitted: AdmittedPod) -> None:
+        """Takes in what admission makes of a Pod."""
+        self.admitted[admitted.role, admitted.index] = admitted
+
     def add_admitted(self) -> Judgement:
-        """Whether the quotas leave enough for the gang as admission makes its Pods, where that is more than was
-        sent."""
+        """Whether the quotas leave enough for the gang as admission makes its Pods."""
         if self.quotas is None or self.plan.demand is None:
             return Judgement.DONE
-        asked = as_admitted(self.plan.demand, self.admitted)
-        if asked == self.quotas.demand:
-            return Judgement.DONE
-        self.quotas = replace(self.quotas, demand=asked)
-        return self.add(self.quotas)
+        shown = {each.role for each in self.admitted.values()}
+        before = (each for each in self.plan.admitted if each.role not in shown)
+        asked = as_admitted(self.plan.demand, (*self.admitted.values(), *before))
+        whole = replace(self.quotas, demand=asked)
+        return Judgement.DONE if judged(whole, self.plan.uid) is Judgement.DONE else self.add(whole)
 
 
 class Writes:
@@ -175,7 +181,9 @@ class Writes:
         for manifest in plan.probes:
             async with self._slots.free:
                 probed, _ = await self._tried(manifest, told, is_probe=True)
-            if is_by_quota(probed) and (is_short or will_leave_more(probed, plan.demand, read)):
+            if is_by_quota(probed) and (is_short or may_leave_more(probed, plan.demand, read)):
+                if isinstance(probed, ChildRefused) and (asked := asked_of_quota(probed, plan.admitted)) is not None:
+                    told.add_pod(asked)
                 continue
             if told.add(probed) is not Judgement.DONE:
                 return False
@@ -279,8 +287,8 @@ class Writes:
                 )
                 if (other := changed(manifest, there, plan.sets)) is not None:
                     return ChildRefused(manifest, other, is_probe), ""
-                told.admitted[role_of(manifest)] = admitted_pod(manifest, there)
-                return Created(manifest, _version(there), is_probe), _uid(there)
+                admitted = admitted_pod(manifest, there)
+                return Created(manifest, _version(there), is_probe, admitted), _uid(there)
             made = await self._slots.counted(
                 verb, resource, self._api.make(resource, whole, namespace=namespace, dry_run=is_probe)
             )

@@ -70,6 +70,7 @@ class Subject:
             attempt=wanted.attempt or 1,
             status=changed,
             demand=demand,
+            admitted=() if demand is None else self.answers.admitted,
             account="" if demand is None else account(self.job.spec.template),  # of a gang that is to be made
             probes=probes,
             opening=opening,

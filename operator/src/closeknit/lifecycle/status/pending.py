@@ -61,7 +61,7 @@ PENDING: Mapping[PendingReason, Trait] = MappingProxyType(
             ends_by_others=True, is_probed=True, stays_told=True, first_pause_s=2, longest_pause_s=60
         ),
         PendingReason.QUOTA_EXCEEDED: Trait(
-            ends_by_others=True, is_of_namespace=True, first_pause_s=2, longest_pause_s=60
+            ends_by_others=True, is_probed=True, is_of_namespace=True, first_pause_s=2, longest_pause_s=60
         ),
         PendingReason.NAMESPACE_NOT_SERVED: _POLICY._replace(
             ends_by_others=True, is_admitted=False, is_probed=True, is_of_namespace=True

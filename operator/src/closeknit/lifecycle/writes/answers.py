@@ -22,6 +22,7 @@ from closeknit.lifecycle.status.pending import PENDING
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.writes.denial_words import RefusedWrite, refusal_message, symptom_of, unchanged_message
 from closeknit.lifecycle.writes.plan import Addition, Create, Delete, Plan, Resize, Stop
+from closeknit.lifecycle.writes.quota_demand import AdmittedPod
 from closeknit.lifecycle.writes.quota_shortfall import CPUS, QuotaRoom, quota_room, shortfalls
 from closeknit.lifecycle.writes.results import (
     FORBIDDEN,
@@ -79,6 +80,8 @@ class Rejection:
     at: datetime
     tries: int  # rejections in a row, this one included
     quota_room: QuotaRoom | None = None  # of a gang that the namespace's quotas leave too little for, too
+    made_pods: bool = False
+    """Whether Pods were made before it. Where a quota refuses the others, that is to be in vain seldom."""
     room_pause: timedelta = FIRST_ROOM_PAUSE
     """For so long no room is kept for the job. It doubles where the rejection comes after such a pause, so that room
     was perhaps kept for it in vain."""
@@ -91,7 +94,8 @@ class Rejection:
     @property
     def retry_at(self) -> datetime:
         """When to try again: the pause doubles with each rejection in a row."""
-        trait = PENDING[self.reason]
+        is_in_vain = self.made_pods and self.reason is PendingReason.QUOTA_EXCEEDED
+        trait = PENDING[PendingReason.TEMPLATE_INVALID if is_in_vain else self.reason]
         pause_s = min(trait.longest_pause_s, trait.first_pause_s * 2 ** min(self.tries - 1, 16))
         return self.at + timedelta(seconds=pause_s)
 
@@ -172,6 +176,8 @@ class Answers:
     """Whether the API server does not let closeknit tell a gang its size, so that all Pods are new."""
     undeleted: Undeleted | None = None
     """Its Pods that the API server does not delete."""
+    admitted: tuple[AdmittedPod, ...] = ()
+    """What admission made of its Pods: of each role those that were read whole last. A restart forgets this."""
     room_made_at: datetime | None = None
     """When others were last told to make room for it; a running gang resets it."""
     written: str = ""
@@ -205,14 +211,14 @@ NOTHING = Answers()
 def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime) -> Answers:
     """What these results of the Plan's writes teach. Of several refused children the first counts, as one."""
     if plan.is_by_choice and not any(isinstance(result, StatusStored) for result in results):
-        return _unchanged(answers, plan, results, now)
+        return _unchanged(_admitted(answers, results), plan, results, now)
     refused = next((result for result in results if judged(result, plan.uid) is Judgement.REFUSED), None)
     for result in results:
         if isinstance(result, Quotas) or judged(result, plan.uid) is not Judgement.REFUSED:
             answers = _learned(answers, plan, result, now)
     if any(_is_unseen_and_unmade(result, plan.uid) for result in results):
         answers = replace(answers, service_of=0)  # the Service alone is not enough: all is asked for once more
-    answers = _undeleted(answers, results)
+    answers = _admitted(_undeleted(answers, results), results)
     if any(_is_refused(result, Stop) for result in results):
         answers = replace(answers, stop_refused=True)
     if any(_is_refused(result, Resize) for result in results):
@@ -369,6 +375,13 @@ def _is_refused(result: Result, change: type[Stop | Resize]) -> bool:
     return result.denial.failure in FORBIDDEN or result.denial.failure is DenialKind.INVALID
 
 
+def _admitted(answers: Answers, results: Sequence[Result]) -> Answers:
+    read = [each.admitted for each in results if isinstance(each, Created) and each.admitted is not None]
+    shown = {each.role for each in read}
+    found = (*(each for each in answers.admitted if each.role not in shown), *read)
+    return answers if found == answers.admitted else replace(answers, admitted=found)
+
+
 def _undeleted(answers: Answers, results: Sequence[Result]) -> Answers:
     tried = [(each, each.action) for each in results if isinstance(each, Deleted | Failed)]
     pods = [(each, action) for each, action in tried if isinstance(action, Delete) and action.kind == "Pod"]
@@ -448,7 +461,7 @@ def _is_of(rejection: Rejection | None, plan: Plan) -> bool:
 
 def _room_of(result: Result) -> QuotaRoom | None:
     """What quotas leave that have too little left for the gang."""
-    return quota_room(replace(result.demand, given_back={}), result.found) if isinstance(result, Quotas) else None
+    return quota_room(replace(result.demand, given_back=()), result.found) if isinstance(result, Quotas) else None
 
 
 def _room_pause(before: Rejection | None, now: datetime) -> timedelta:
@@ -465,9 +478,6 @@ def _rejected(answers: Answers, plan: Plan, refused: RefusedWrite, results: Sequ
     manifest = None if before is None else before.manifest
     if isinstance(refused, ChildRefused | Exists):
         manifest = refused.manifest
-    elif manifest is None:  # the quotas may take what was sent, and not what admission made of it: that is tried first
-        taken = (each.manifest for each in results if isinstance(each, Created))
-        manifest = next((each for each in taken if each["kind"] == "Pod"), None)
     of = Refusing.PROBE if isinstance(refused, ChildRefused | Exists) and refused.is_probe else Refusing.CHILD
     tries = answers.rejections + 1
     if manifest is not None and manifest["kind"] == "Pod":  # it is made again to be asked for, and waits for long
@@ -482,6 +492,7 @@ def _rejected(answers: Answers, plan: Plan, refused: RefusedWrite, results: Sequ
         now,
         tries,
         quota_room=next(filter(None, map(_room_of, results)), None),
+        made_pods=any(map(_is_made_pod, results)),
         room_pause=_room_pause(before, now),
     )
     answers = replace(answers, rejection=rejection, rejections=tries)

@@ -17,7 +17,7 @@ from closeknit.api.names import JobKey
 from closeknit.api.reasons import EndReason, EventAction, EventReason, ExclusionReason, PendingReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.launch.gang import Manifest
-from closeknit.lifecycle.writes.quota_demand import QuotaDemand
+from closeknit.lifecycle.writes.quota_demand import AdmittedPod, QuotaDemand
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,8 @@ class Plan:
     """The whole next status; None to keep the stored one."""
     demand: QuotaDemand | None = None
     """Set before the gang's first Pod: checked against the namespace's quotas before anything is created."""
+    admitted: tuple[AdmittedPod, ...] = ()
+    """What admission made of Pods of the job before: the demand is more by that, where none of their role is tried."""
     account: str = ""
     """The service account of the gang's Pods if it needs a right; checked before anything is created."""
     probes: tuple[Manifest, ...] = ()

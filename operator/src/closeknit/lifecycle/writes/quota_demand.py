@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from closeknit.api.names import ROLE_LABEL
-from closeknit.cluster.objects.pod_requests import Container, PodResourceSpec, Resources, requests
+from closeknit.api.names import INDEX_LABEL, ROLE_LABEL
+from closeknit.cluster.objects.pod_requests import PodResourceSpec, limits, requests
 from closeknit.cluster.pods.pod import Pod
 from closeknit.launch.gang import Manifest
 
@@ -32,12 +32,14 @@ class QuotaDemand:
     """Counts of Services, claims, ConfigMaps and Secrets; quotas with a scope do not count them."""
     priority_class: str = ""
     """Of its Pods; empty where they name none."""
+    is_class_known: bool = False
+    """Whether Pods that name none have none: admission may give them the default one."""
     has_deadline: bool = False
     """Whether its Pods have activeDeadlineSeconds."""
     may_be_counted: bool = False
     """Whether the used amount may include Pods that are being deleted: those of the job's last attempt."""
-    given_back: Mapping[str, int] = field(default_factory=dict)
-    """What Pods of the same namespace still use that make room for it; quotas with a scope are not sure to count it."""
+    given_back: "tuple[QuotaDemand, ...]" = ()
+    """What Pods of the same namespace still use that make room for it: those that scopes count alike are one."""
     gpus: int | None = None
     """Of the whole gang; None where this is the demand of some of its Pods."""
     roles: Mapping[str, int] = field(default_factory=dict)
@@ -64,7 +66,7 @@ def quota_demand(manifests: Iterable[Manifest], *, may_be_counted: bool, gpus: i
                 if key not in known:
                     known[key] = _of_pod(spec)
                 pods.update(known[key])
-                roles[role_of(manifest)] += 1
+                roles[manifest["metadata"]["labels"][ROLE_LABEL]] += 1
             case "Service":
                 others.update({"services": 1, "count/services": 1})
             case "ConfigMap":
@@ -73,13 +75,12 @@ def quota_demand(manifests: Iterable[Manifest], *, may_be_counted: bool, gpus: i
                 others.update({"secrets": 1, "count/secrets": 1})
             case "ResourceClaim":
                 others.update(_of_claim(manifest))
-    deadline = spec.get("activeDeadlineSeconds")
     return QuotaDemand(
         dict(pods),
         dict(others),
         spec.get("priorityClassName") or "",
-        deadline is not None,
-        may_be_counted,
+        has_deadline=spec.get("activeDeadlineSeconds") is not None,
+        may_be_counted=may_be_counted,
         gpus=gpus,
         roles=dict(roles),
     )
@@ -90,81 +91,93 @@ class AdmittedPod:
     """What the API server's admission makes of a Pod, as far as quotas count it: a LimitRange gives it requests, a
     RuntimeClass overhead, and the default PriorityClass a name."""
 
+    role: str
+    index: str
+    """Within its role."""
     more: Mapping[str, int]
     """Than was sent, under the quotas' names; negative where it is less."""
-    priority_class: str
+    priority_class: str | None
+    """None where that is not known."""
     has_deadline: bool
 
 
 def admitted_pod(sent: Manifest, made: Mapping[str, Any]) -> AdmittedPod:
     """What it made of the Pod that was sent."""
-    spec = made.get("spec") or {}
-    before, after = _of_pod(sent["spec"]), _of_pod(spec)
+    labels, spec = sent["metadata"]["labels"], made.get("spec") or {}
+    more = _difference(_of_pod(sent["spec"]), _of_pod(spec))
+    has_deadline = spec.get("activeDeadlineSeconds") is not None
+    return AdmittedPod(labels[ROLE_LABEL], labels[INDEX_LABEL], more, spec.get("priorityClassName") or "", has_deadline)
+
+
+def refused_pod(sent: Manifest, asked: Mapping[str, int], before: Iterable[AdmittedPod]) -> AdmittedPod:
+    """The same of a Pod that a quota refuses: what that says was `asked` of it, and of all else what admission made of
+    one of its role `before`."""
+    labels, own = sent["metadata"]["labels"], _of_pod(sent["spec"])
+    role, more = labels[ROLE_LABEL], _difference({name: own.get(name, 0) for name in asked}, asked)
+    has_deadline = sent["spec"].get("activeDeadlineSeconds") is not None
+    known = next((each for each in before if each.role == role), AdmittedPod(role, "", {}, None, has_deadline))
+    return replace(known, index=labels[INDEX_LABEL], more={**known.more, **more})
+
+
+def _difference(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
     more = {name: after.get(name, 0) - before.get(name, 0) for name in sorted({*before, *after})}
-    return AdmittedPod(
-        {name: amount for name, amount in more.items() if amount},
-        spec.get("priorityClassName") or "",
-        spec.get("activeDeadlineSeconds") is not None,
+    return {name: amount for name, amount in more.items() if amount}
+
+
+def as_admitted(demand: QuotaDemand, admitted: Iterable[AdmittedPod]) -> QuotaDemand:
+    """The demand with what admission makes of its Pods. Of a role's others it makes the same as of the last one of
+    these: the first of a gang may get something of its own."""
+    found: dict[str, list[AdmittedPod]] = {}
+    for each in sorted(admitted, key=lambda each: (len(each.index), each.index)):
+        if each.role in demand.roles:
+            found.setdefault(each.role, []).append(each)
+    if not found:
+        return demand
+    pods = Counter(demand.pods)
+    for role, seen in found.items():
+        several = max(0, demand.roles[role] - len(seen))
+        for each, number in zip(seen, [*[1] * (len(seen) - 1), 1 + several], strict=True):
+            pods.update({name: amount * number for name, amount in each.more.items()})
+    shown = found[max(found, key=demand.roles.__getitem__)][-1]
+    return replace(
+        demand,
+        pods=dict(pods),
+        priority_class=demand.priority_class if shown.priority_class is None else shown.priority_class,
+        is_class_known=shown.priority_class is not None,
+        has_deadline=shown.has_deadline,
     )
 
 
-def as_admitted(demand: QuotaDemand, admitted: Mapping[str, AdmittedPod]) -> QuotaDemand:
-    """The demand with what admission made of one Pod of each of these roles: it makes the same of the others."""
-    pods = Counter(demand.pods)
-    for role, each in admitted.items():
-        pods.update({name: amount * demand.roles.get(role, 0) for name, amount in each.more.items()})
-        demand = replace(demand, priority_class=each.priority_class, has_deadline=each.has_deadline)
-    return replace(demand, pods=dict(pods))
-
-
-def role_of(pod: Manifest) -> str:
-    """Of a Pod of ours."""
-    return str(pod["metadata"]["labels"][ROLE_LABEL])
-
-
-def given_back(pods: Iterable[Pod]) -> dict[str, int]:
-    """What quotas count less once these Pods are gone: their requests, and not their limits, which are not kept."""
-    found: Counter[str] = Counter()
+def given_back(pods: Iterable[Pod]) -> tuple[QuotaDemand, ...]:
+    """What quotas count less once these Pods are gone."""
+    found: dict[tuple[str, bool, bool], Counter[str]] = {}
     for pod in pods:
-        found.update({"pods": 1, "count/pods": 1})
-        for name, amount in pod.requests.items():
-            if name in _COMPUTE or name.startswith(HUGE_PAGES):
-                found.update({name: amount, f"requests.{name}": amount})
-            elif "/" in name:
-                found[f"requests.{name}"] += amount
-    return dict(found)
+        asked = _named(pod.requests, pod.limits)
+        is_best_effort = QuotaDemand(asked, {}).is_best_effort
+        found.setdefault((pod.priority_class, pod.has_deadline, is_best_effort), Counter()).update(asked)
+    return tuple(
+        QuotaDemand(dict(total), {}, priority_class, is_class_known=True, has_deadline=has_deadline)
+        for (priority_class, has_deadline, _), total in sorted(found.items())
+    )
 
 
-def _of_pod(spec: Manifest) -> dict[str, int]:
-    found = {"pods": 1, "count/pods": 1}
+def _of_pod(spec: Mapping[str, Any]) -> dict[str, int]:
     try:
         asked = msgspec.convert(spec, PodResourceSpec)
     except msgspec.ValidationError:  # the API server will say what is wrong with it
-        return found
-    for name, amount in requests(asked).items():
+        return _named({}, {})
+    return _named(requests(asked), limits(asked))
+
+
+def _named(requested: Mapping[str, int], most: Mapping[str, int]) -> dict[str, int]:
+    """Those of one Pod under the quotas' names."""
+    found = {"pods": 1, "count/pods": 1}
+    for name, amount in requested.items():
         if name in _COMPUTE or name.startswith(HUGE_PAGES):
             found[name] = found[f"requests.{name}"] = amount
         elif "/" in name:
             found[f"requests.{name}"] = amount
-    limits = requests(_limits(asked))
-    overhead = requests(PodResourceSpec(overhead=asked.overhead))
-    for name in _COMPUTE & limits.keys():
-        found[f"limits.{name}"] = limits[name] + overhead.get(name, 0)
-    return found
-
-
-def _limits(asked: PodResourceSpec) -> PodResourceSpec:
-    """Limits, as if only these were requested. A container without one, and its overhead, does not count."""
-    return PodResourceSpec(
-        containers=[_limited(container) for container in asked.containers or ()],
-        init_containers=[_limited(container) for container in asked.init_containers or ()],
-        resources=Resources(requests=asked.resources.limits) if asked.resources else None,
-    )
-
-
-def _limited(container: Container) -> Container:
-    limits = container.resources.limits if container.resources else None
-    return Container(container.name, Resources(requests=limits), container.restart_policy)
+    return found | {f"limits.{name}": amount for name, amount in most.items()}
 
 
 def _of_claim(manifest: Manifest) -> dict[str, int]:

@@ -91,17 +91,22 @@ def words(found: tuple[Shortfall, ...], namespace: str) -> str:
 
 
 def _of_one(demand: QuotaDemand, quota: Quota) -> Iterator[Shortfall]:
-    asked = dict(demand.pods) if all(_counts(scope, demand) for scope in quota.scopes) else {}
+    asked = dict(demand.pods) if counts(quota, demand) else {}
     if not quota.scopes:
         asked |= demand.others
     is_of_best_effort = any(scope.scope_name == "BestEffort" for scope in quota.scopes)
     for resource in sorted(asked.keys() & quota.hard.keys() & quota.used.keys()):
-        hard, used = _amount(resource, quota.hard[resource]), _amount(resource, quota.used[resource])
+        hard, used = amount(resource, quota.hard[resource]), amount(resource, quota.used[resource])
         if hard is None or used is None or (is_of_best_effort and used >= hard):
             continue  # the first Pod shows whether a LimitRange makes it another class before anything runs
-        used -= 0 if quota.scopes else min(used, demand.given_back.get(resource, 0))
+        used -= min(used, sum(each.pods.get(resource, 0) for each in demand.given_back if counts(quota, each)))
         if asked[resource] > max(0, hard - used):
             yield Shortfall(quota.name, resource, asked[resource], hard, used)
+
+
+def counts(quota: Quota, demand: QuotaDemand) -> bool:
+    """Whether its Pods are sure to be counted by the quota."""
+    return all(_counts(scope, demand) for scope in quota.scopes)
 
 
 def _counts(scope: ScopeRequirement, demand: QuotaDemand) -> bool:
@@ -121,12 +126,13 @@ def _counts(scope: ScopeRequirement, demand: QuotaDemand) -> bool:
             return bool(demand.priority_class) and demand.priority_class in (scope.values or ())
         case "PriorityClass", "NotIn":
             # Pods that name none are given the class that is the default, if there is one.
-            return bool(demand.priority_class) and demand.priority_class not in (scope.values or ())
+            is_known = demand.is_class_known or bool(demand.priority_class)
+            return is_known and demand.priority_class not in (scope.values or ())
         case _:
             return False
 
 
-def _amount(resource: str, text: str | int | float) -> int | None:
+def amount(resource: str, text: str | int | float) -> int | None:
     """A number of a quota, of CPUs in thousandths, rounded down; None for what is no quantity."""
     word = str(text)
     try:

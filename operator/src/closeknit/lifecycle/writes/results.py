@@ -14,8 +14,8 @@ from closeknit.cluster.objects.meta import Owner, WireStruct
 from closeknit.cluster.pods.pod import Pod, WirePod, pod
 from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.writes.plan import Action, Delete, Resize, Stop
-from closeknit.lifecycle.writes.quota_demand import QuotaDemand
-from closeknit.lifecycle.writes.quota_shortfall import Shortfall, shortfalls
+from closeknit.lifecycle.writes.quota_demand import AdmittedPod, QuotaDemand, refused_pod
+from closeknit.lifecycle.writes.quota_shortfall import Shortfall, amount, counts, shortfalls
 from closeknit.lifecycle.writes.resource_quotas import Quota
 from closeknit.placement.values.sentences import count
 
@@ -78,6 +78,8 @@ class Created:
     manifest: Manifest
     version: str
     is_probe: bool = False
+    admitted: AdmittedPod | None = None
+    """What admission made of a Pod that was read whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,17 +285,26 @@ def is_by_quota(result: Result) -> bool:
     )
 
 
-def will_leave_more(refused: Result, demand: QuotaDemand | None, read: Quotas | None) -> bool:
-    """Whether the quota that refuses a child has room for it once those are gone that make room for its gang: one that
-    counts all Pods, and nothing that the gang is not known to ask for. Of others that is not known here."""
+def asked_of_quota(refused: ChildRefused, before: Sequence[AdmittedPod]) -> AdmittedPod | None:
+    """What admission made of a Pod that a quota refuses, as far as that says so, or was known `before`; None where no
+    quota does."""
+    said = _QUOTA_SAID.search(refused.denial.message)
+    if said is None or refused.manifest["kind"] != "Pod":
+        return None
+    parts = (each.partition("=") for each in said["asked"].split(","))
+    told = {name: amount(name, text) for name, _, text in parts}
+    return refused_pod(refused.manifest, {name: each for name, each in told.items() if each is not None}, before)
+
+
+def may_leave_more(refused: Result, demand: QuotaDemand | None, read: Quotas | None) -> bool:
+    """Whether the quota that refuses a child may have room for it once those are gone that make room for its gang. Of
+    one whose scope is not sure to count the gang that is not known here."""
     if demand is None or not demand.given_back or not isinstance(refused, ChildRefused):
         return False
     said = _QUOTA_SAID.search(refused.denial.message)
     if said is None or read is None:
         return True
-    named, asked = said["name"], {each.partition("=")[0] for each in said["asked"].split(",")}
-    is_counted = any(quota.name == named and not quota.scopes for quota in read.found)
-    return is_counted and asked <= {*demand.pods, *demand.others}
+    return any(quota.name == said["name"] and counts(quota, demand) for quota in read.found)
 
 
 def _judged_quotas(demand: QuotaDemand, found: Sequence[Shortfall]) -> Judgement:
