@@ -7,6 +7,7 @@ from closeknit.api.names import TRAINING_JOB, JobKey
 from closeknit.cluster.store.watched_kinds import Stream
 from closeknit.controller.watched_cluster import WatchedCluster
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
+from closeknit.lifecycle.writes.plan import Create
 from closeknit.lifecycle.writes.results import (
     ChildRefused,
     Created,
@@ -81,7 +82,9 @@ def unanswered(job: JobKey, results: Iterable[Result]) -> Iterator[tuple[Stream,
         match result:
             case Failed(action=None, denial=denial) if denial.failure is DenialKind.LOST:
                 yield Stream.TRAINING_JOBS, TRAINING_JOB, job.name
-            case ChildRefused(manifest, denial, is_probe=False) if denial.failure is DenialKind.LOST:
+            case ChildRefused(manifest, denial, is_probe=False) | Failed(Create(manifest), denial) if (
+                denial.failure is DenialKind.LOST
+            ):
                 if (source := CHILD_KINDS[manifest["kind"]].stream) is not None:
                     yield source, manifest["kind"], manifest["metadata"]["name"]
 

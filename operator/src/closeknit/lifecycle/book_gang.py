@@ -126,7 +126,7 @@ def book(subject: Subject, placement: Placement, why: str = "") -> Plan:
     plan = subject.plan(
         status,
         demand=asked,
-        probes=creation.trials(made) if is_by_choice else _probes(subject, made),
+        probes=_trials(subject, made) if is_by_choice else _probes(subject, made),
         opening=children.opening,
         actions=children.actions,
         notice=placed(subject, booked, harmed(found), why),
@@ -458,6 +458,12 @@ def _probes(subject: Subject, gang: Gang) -> tuple[Manifest, ...]:
         return _distinct((creation.as_now(rejection.manifest, gang), *of_roles))
     is_probed = pending is not None and traits(pending.reason).is_probed
     return _distinct((*((pod(gang, 0),) if is_probed else ()), *of_roles))
+
+
+def _trials(subject: Subject, gang: Gang) -> tuple[Manifest, ...]:
+    """Trials before a gang that runs ends for this one; after a refusal two Pods of each role are among them."""
+    of_roles = () if subject.answers.refused_change is None else _of_each_role(gang, 2)
+    return _distinct((*creation.trials(gang), *of_roles))
 
 
 def _probes_with_first(subject: Subject, gang: Gang) -> tuple[Manifest, ...]:

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from closeknit.api.names import JobKey
+from closeknit.api.names import INDEX_LABEL, JobKey
 from closeknit.api.reasons import PendingReason
 from closeknit.cluster.store.watched_kinds import Stream
 from closeknit.controller.in_flight import versions
@@ -183,7 +184,18 @@ def test_the_first_pod_shows_what_a_limit_range_adds_to_all_of_them(cpus: str, m
     assert rejection is not None
     assert (rejection.reason, rejection.of) == (PendingReason.QUOTA_EXCEEDED, Refusing.CHILD)
     assert "quota cpus: requests.cpu: asked 8, hard 7, used 0, left 7" in rejection.message
-    assert (rejection.made_pods, len(answers.admitted)) == (True, 1)
+    assert rejection.made_pods
+    assert [each.more for each in answers.admitted_lately(1, NOW)] == [dict.fromkeys(("cpu", "requests.cpu"), 2000)]
+    assert answers.admitted_lately(2, NOW) == answers.admitted_lately(1, NOW + timedelta(hours=13)) == ()
+
+
+def test_what_was_added_before_refuses_nothing_by_itself() -> None:
+    """A gang that restarts tries nothing: the LimitRange may be gone, and the first Pod shows that."""
+    store, booking = booked(nodes=4)
+    quota(store, **{"requests.cpu": "7"})
+    before = AdmittedPod("worker", "0", {"requests.cpu": 2000}, "", has_deadline=False)
+    virtual_time.run(writes_over(MemoryApi(store)).apply(replace(booking, admitted=(before, before))))
+    assert len(store.objects(PODS)) == 4
 
 
 @pytest.mark.parametrize(("left", "is_taken"), [("6", True), ("5", False)])
@@ -217,6 +229,29 @@ def test_pods_that_a_quota_refuses_when_they_are_made_are_made_seldom() -> None:
     answers, _, _ = written(Fault(Refuse(QUOTA), "create", PODS, nth=3))
     assert answers.rejection is not None
     assert (answers.rejection.retry_at - NOW).total_seconds() == 15
+
+
+class RankZero(MemoryApi):
+    """An API server that gives the first Pod of a gang 4 CPUs."""
+
+    async def create(
+        self, resource: Resource, body: JsonObject, *, namespace: str | None = None, dry_run: bool = False
+    ) -> JsonObject:
+        if resource == PODS and body["metadata"]["labels"][INDEX_LABEL] == "0":
+            body = deepcopy(body)
+            body["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "4"}
+        return await super().create(resource, body, namespace=namespace, dry_run=dry_run)
+
+
+@pytest.mark.parametrize(("cpus", "made"), [("5", 4), ("3", 1)])
+def test_what_is_added_to_the_first_pod_alone_is_not_taken_for_all(cpus: str, made: int) -> None:
+    store, booking = booked(nodes=4)
+    quota(store, **{"requests.cpu": cpus})
+    results = virtual_time.run(writes_over(RankZero(store)).apply(booking))
+    assert len(store.objects(PODS)) == made
+    rejection = after(NOTHING, booking, results, NOW).rejection
+    assert (rejection is None) is (made == 4)
+    assert rejection is None or (rejection.of is Refusing.CHILD and "asked 4, hard 3" in rejection.message)
 
 
 @pytest.mark.parametrize(("cpus", "is_taken"), [("7", False), ("8", True)])

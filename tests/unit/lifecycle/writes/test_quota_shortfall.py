@@ -137,6 +137,8 @@ def test_what_is_made_of_the_first_pod_alone_counts_once_where_another_one_was_s
     asked = of(sent, second, second)
     found = as_admitted(asked, [admitted_pod(second, second), admitted_pod(sent, beside)])
     assert (asked.pods["cpu"], found.pods["cpu"]) == (3000, 7000)
+    one = as_admitted(of(second), [admitted_pod(second, second), admitted_pod(sent, beside)])
+    assert one.pods["cpu"] == 1000  # a smaller gang has not both
 
 
 def test_what_a_quota_says_of_a_pod_that_it_refuses_is_taken_for_all() -> None:

@@ -5,7 +5,7 @@ It tells what happened, and learns nothing of it.
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from datetime import datetime
 
 import msgspec
 
-from closeknit.api.names import API_VERSION, ATTEMPT_LABEL, SIZE_ANNOTATION, TRAINING_JOB
+from closeknit.api.names import API_VERSION, ATTEMPT_LABEL, ROLE_LABEL, SIZE_ANNOTATION, TRAINING_JOB
 from closeknit.cluster.objects.meta import Owner
 from closeknit.cluster.pods.pod import STOPPED_AFTER_S
 from closeknit.controller.writes.denial import denial
@@ -105,15 +105,21 @@ class _Told:
         """Takes in what admission makes of a Pod."""
         self.admitted[admitted.role, admitted.index] = admitted
 
-    def add_admitted(self) -> Judgement:
-        """Whether the quotas leave enough for the gang as admission makes its Pods."""
+    @property
+    def whole(self) -> Quotas | None:
+        """The quotas beside what the gang asks as admission makes its Pods; None where they leave enough."""
         if self.quotas is None or self.plan.demand is None:
-            return Judgement.DONE
-        shown = {each.role for each in self.admitted.values()}
-        before = (each for each in self.plan.admitted if each.role not in shown)
-        asked = as_admitted(self.plan.demand, (*self.admitted.values(), *before))
-        whole = replace(self.quotas, demand=asked)
-        return Judgement.DONE if judged(whole, self.plan.uid) is Judgement.DONE else self.add(whole)
+            return None
+        found = replace(self.quotas, demand=as_admitted(self.plan.demand, self.admitted.values()))
+        return None if judged(found, self.plan.uid) is Judgement.DONE else found
+
+    @property
+    def second(self) -> Manifest | None:
+        """A Pod to be made whose role has shown its first one alone: that may get something of its own."""
+        shown = Counter(role for role, _ in self.admitted)
+        made = (each.manifest for each in self.plan.actions if isinstance(each, Create))
+        pods = (each for each in made if each["kind"] == "Pod")
+        return next((each for each in pods if shown[each["metadata"]["labels"][ROLE_LABEL]] == 1), None)
 
 
 class Writes:
@@ -169,7 +175,17 @@ class Writes:
         is_taken = await self._passes_trial(read, told)
         if read is not None and plan.tells_quotas_last and (is_taken or told.is_refused):
             is_taken = told.add(read) is Judgement.DONE and is_taken
-        return is_taken and told.add_admitted() is Judgement.DONE
+        return is_taken and await self._are_quotas_enough(told) is Judgement.DONE
+
+    async def _are_quotas_enough(self, told: _Told) -> Judgement:
+        """Whether the quotas leave enough for the gang as admission makes its Pods."""
+        while told.whole is not None and (second := told.second) is not None:
+            async with self._slots.free:
+                probed, _ = await self._tried(second, told, is_probe=True)
+            if judged(probed, told.plan.uid) is not Judgement.DONE:
+                break
+            told.add(probed)
+        return Judgement.DONE if told.whole is None else told.add(told.whole)
 
     async def _passes_trial(self, read: Quotas | None, told: _Told) -> bool:
         """Whether the API server takes its account, and what is tried of it. That a quota refuses this is no news where
@@ -230,7 +246,7 @@ class Writes:
         for creation in told.plan.opening:
             if (judgement := await self._act(creation, told)) is not Judgement.DONE:
                 return judgement
-            if (judgement := told.add_admitted()) is not Judgement.DONE:
+            if (judgement := await self._are_quotas_enough(told)) is not Judgement.DONE:
                 return judgement
             while told.owed:
                 if (judgement := await self._created(told.owed.popleft(), (), told)) is not Judgement.DONE:

@@ -70,7 +70,7 @@ class Subject:
             attempt=wanted.attempt or 1,
             status=changed,
             demand=demand,
-            admitted=() if demand is None else self.answers.admitted,
+            admitted=() if demand is None else self.answers.admitted_lately(metadata.generation, self.now),
             account="" if demand is None else account(self.job.spec.template),  # of a gang that is to be made
             probes=probes,
             opening=opening,

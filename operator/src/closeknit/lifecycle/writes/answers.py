@@ -55,6 +55,11 @@ TOLD_LATELY = timedelta(hours=1)
 FIRST_ROOM_PAUSE = timedelta(minutes=10)
 LONGEST_ROOM_PAUSE = timedelta(hours=12)
 
+# For so long what admission made of a Pod is taken for what it makes of the next one, where nothing shows that. Nothing
+# tells that a LimitRange has changed: a job would wait so long for less than it needs by then, and if this were shorter
+# others would end in vain so often for one that its quota never takes.
+ADMITTED_LATELY = timedelta(hours=12)
+
 _COUNTED = "count/pods"  # of a quota: whatever their phase, while `pods` and the rest count those that are not over
 
 _NOT_DONE = frozenset({Judgement.AGAIN, Judgement.REFUSED})
@@ -140,6 +145,16 @@ class Undeleted:
 
 
 @dataclass(frozen=True, slots=True)
+class Admitted:
+    """What admission made of Pods of a job."""
+
+    pods: tuple[AdmittedPod, ...]
+    """One of each role."""
+    generation: int  # of the job then
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Answers:
     """The memory of one job. Attempts are numbers, 0 for none."""
 
@@ -176,8 +191,8 @@ class Answers:
     """Whether the API server does not let closeknit tell a gang its size, so that all Pods are new."""
     undeleted: Undeleted | None = None
     """Its Pods that the API server does not delete."""
-    admitted: tuple[AdmittedPod, ...] = ()
-    """What admission made of its Pods: of each role those that were read whole last. A restart forgets this."""
+    admitted: Admitted | None = None
+    """What admission made of its Pods that were read whole last. A restart forgets this."""
     room_made_at: datetime | None = None
     """When others were last told to make room for it; a running gang resets it."""
     written: str = ""
@@ -200,6 +215,13 @@ class Answers:
         is_told = pending is not None and pending.reason == refused.reason
         return refused.quota_room if is_told else None
 
+    def admitted_lately(self, generation: int, now: datetime) -> tuple[AdmittedPod, ...]:
+        """What admission made of Pods of this spec, and most likely still does."""
+        found = self.admitted
+        if found is None or found.generation != generation or not is_between(found.at, now, found.at + ADMITTED_LATELY):
+            return ()
+        return found.pods
+
     def was_told(self, reason: str, now: datetime) -> bool:
         """Whether this reason was written lately."""
         return any(told == reason and is_between(at, now, at + TOLD_LATELY) for told, at in self.told)
@@ -211,14 +233,14 @@ NOTHING = Answers()
 def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime) -> Answers:
     """What these results of the Plan's writes teach. Of several refused children the first counts, as one."""
     if plan.is_by_choice and not any(isinstance(result, StatusStored) for result in results):
-        return _unchanged(_admitted(answers, results), plan, results, now)
+        return _unchanged(_admitted(answers, plan, results, now), plan, results, now)
     refused = next((result for result in results if judged(result, plan.uid) is Judgement.REFUSED), None)
     for result in results:
         if isinstance(result, Quotas) or judged(result, plan.uid) is not Judgement.REFUSED:
             answers = _learned(answers, plan, result, now)
     if any(_is_unseen_and_unmade(result, plan.uid) for result in results):
         answers = replace(answers, service_of=0)  # the Service alone is not enough: all is asked for once more
-    answers = _admitted(_undeleted(answers, results), results)
+    answers = _admitted(_undeleted(answers, results), plan, results, now)
     if any(_is_refused(result, Stop) for result in results):
         answers = replace(answers, stop_refused=True)
     if any(_is_refused(result, Resize) for result in results):
@@ -375,11 +397,14 @@ def _is_refused(result: Result, change: type[Stop | Resize]) -> bool:
     return result.denial.failure in FORBIDDEN or result.denial.failure is DenialKind.INVALID
 
 
-def _admitted(answers: Answers, results: Sequence[Result]) -> Answers:
+def _admitted(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime) -> Answers:
     read = [each.admitted for each in results if isinstance(each, Created) and each.admitted is not None]
-    shown = {each.role for each in read}
-    found = (*(each for each in answers.admitted if each.role not in shown), *read)
-    return answers if found == answers.admitted else replace(answers, admitted=found)
+    if not read:
+        return answers
+    found = {each.role: each for each in answers.admitted_lately(plan.generation, now)}
+    # The first of a gang may get something of its own.
+    found |= {each.role: each for each in sorted(read, key=lambda each: (len(each.index), each.index))}
+    return replace(answers, admitted=Admitted(tuple(found.values()), plan.generation, now))
 
 
 def _undeleted(answers: Answers, results: Sequence[Result]) -> Answers:

@@ -112,7 +112,7 @@ class Plan:
     demand: QuotaDemand | None = None
     """Set before the gang's first Pod: checked against the namespace's quotas before anything is created."""
     admitted: tuple[AdmittedPod, ...] = ()
-    """What admission made of Pods of the job before: the demand is more by that, where none of their role is tried."""
+    """What admission made of Pods of the job before, for a trial that a quota refuses, and that shows nothing of it."""
     account: str = ""
     """The service account of the gang's Pods if it needs a right; checked before anything is created."""
     probes: tuple[Manifest, ...] = ()

@@ -134,9 +134,10 @@ def as_admitted(demand: QuotaDemand, admitted: Iterable[AdmittedPod]) -> QuotaDe
     if not found:
         return demand
     pods = Counter(demand.pods)
-    for role, seen in found.items():
-        several = max(0, demand.roles[role] - len(seen))
-        for each, number in zip(seen, [*[1] * (len(seen) - 1), 1 + several], strict=True):
+    for role, several in found.items():
+        seen = several[-demand.roles[role] :]
+        others = demand.roles[role] - len(seen)
+        for each, number in zip(seen, [*[1] * (len(seen) - 1), 1 + others], strict=True):
             pods.update({name: amount * number for name, amount in each.more.items()})
     shown = found[max(found, key=demand.roles.__getitem__)][-1]
     return replace(
