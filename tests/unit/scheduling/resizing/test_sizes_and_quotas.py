@@ -224,13 +224,13 @@ def test_what_a_policy_refuses_of_a_smaller_size_is_told_once_and_made_once() ->
 
 
 class StrictStory(TeamStory):
-    """One whose policy takes no rank 1 of a gang of 24."""
+    """One whose policy takes no rank 2 of a gang of 24: two of its Pods are tried, and that is none of them."""
 
     def denial(self, manifest: Mapping[str, Any]) -> str | None:
-        if manifest["kind"] != "Pod" or not manifest["metadata"]["name"].endswith("-00001"):
+        if manifest["kind"] != "Pod" or not manifest["metadata"]["name"].endswith("-00002"):
             return None
         env = {each["name"]: each.get("value") for each in manifest["spec"]["containers"][0]["env"]}
-        return "no rank 1 of so few" if env["CLOSEKNIT_WORLD_SIZE"] == "24" else None
+        return "no rank 2 of so few" if env["CLOSEKNIT_WORLD_SIZE"] == "24" else None
 
 
 def test_what_was_refused_of_a_smaller_size_is_asked_before_it_is_made_again() -> None:
