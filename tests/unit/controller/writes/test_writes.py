@@ -254,6 +254,16 @@ def test_what_is_added_to_the_first_pod_alone_is_not_taken_for_all(cpus: str, ma
     assert rejection is None or (rejection.of is Refusing.CHILD and "asked 4, hard 3" in rejection.message)
 
 
+def test_the_second_pod_may_be_the_one_that_was_tried() -> None:
+    """It was refused for something else before."""
+    store, booking = booked(nodes=4)
+    quota(store, **{"requests.cpu": "7"})
+    second = booking.actions[0]
+    assert isinstance(second, Create)
+    virtual_time.run(writes_over(LimitRange(store)).apply(replace(booking, probes=(second.manifest,))))
+    assert store.objects(PODS) == []
+
+
 @pytest.mark.parametrize(("cpus", "is_taken"), [("7", False), ("8", True)])
 def test_a_pod_on_trial_shows_it_before_anything_is_made(cpus: str, is_taken: bool) -> None:
     store, booking = booked(nodes=4)

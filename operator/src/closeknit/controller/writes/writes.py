@@ -13,7 +13,7 @@ from datetime import datetime
 
 import msgspec
 
-from closeknit.api.names import API_VERSION, ATTEMPT_LABEL, ROLE_LABEL, SIZE_ANNOTATION, TRAINING_JOB
+from closeknit.api.names import API_VERSION, ATTEMPT_LABEL, INDEX_LABEL, ROLE_LABEL, SIZE_ANNOTATION, TRAINING_JOB
 from closeknit.cluster.objects.meta import Owner
 from closeknit.cluster.pods.pod import STOPPED_AFTER_S
 from closeknit.controller.writes.denial import denial
@@ -115,11 +115,15 @@ class _Told:
 
     @property
     def second(self) -> Manifest | None:
-        """A Pod to be made whose role has shown its first one alone: that may get something of its own."""
+        """Another Pod to be made of a role that has shown one alone: that one may get something of its own."""
         shown = Counter(role for role, _ in self.admitted)
         made = (each.manifest for each in self.plan.actions if isinstance(each, Create))
-        pods = (each for each in made if each["kind"] == "Pod")
-        return next((each for each in pods if shown[each["metadata"]["labels"][ROLE_LABEL]] == 1), None)
+        for pod in (each for each in made if each["kind"] == "Pod"):
+            labels = pod["metadata"]["labels"]
+            role, index = labels[ROLE_LABEL], labels[INDEX_LABEL]
+            if shown[role] == 1 and (role, index) not in self.admitted:
+                return pod
+        return None
 
 
 class Writes:
