@@ -367,7 +367,7 @@ class SchedulingLoop:
 
     async def _asked(self, kind: str, namespace: str, name: str) -> str:
         """The version that an object has, as the API server tells: what was written without an answer is in it or not;
-        empty where there is none.
+        empty where there is none, or where it may not be read.
 
         Until the stream has passed it, the job is taken to hold what was to be stored.
         """

@@ -138,6 +138,20 @@ def test_a_pod_whose_answer_was_lost_is_waited_for_before_others_get_its_gpus(la
     assert (bed.state("high"), bed.state("low")) == ("Running", "Restarting")
 
 
+def test_a_pod_that_may_not_be_read_keeps_its_job_waiting_for_no_answer() -> None:
+    """Somebody has changed the operator's role: the stream shows the Pod."""
+    refusal = Forbidden("pods is forbidden", code=403, reason="Forbidden")
+    bed = Bed(plugin_node, 1, [Fault(LoseReply(), "create", PODS, nth=1), Fault(Refuse(refusal), "get", PODS)])
+    bed.is_armed = True
+    bed.submit("a", 8)
+
+    async def story(bed: Bed) -> None:
+        await bed.pass_time(10)
+
+    bed.live(story)
+    assert (bed.state("a"), len(bed.store.objects(PODS))) == ("Running", 1)
+
+
 def is_live(pod: JsonObject) -> bool:
     return pod["status"].get("phase") not in {"Succeeded", "Failed"}
 

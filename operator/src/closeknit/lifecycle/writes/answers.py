@@ -57,7 +57,7 @@ LONGEST_ROOM_PAUSE = timedelta(hours=12)
 
 # For so long what admission made of a Pod is taken for what it makes of the next one, where nothing shows that. Nothing
 # tells that a LimitRange has changed: a job would wait so long for less than it needs by then, and if this were shorter
-# others would end in vain so often for one that its quota never takes.
+# others would end in vain so often for one that its quota never takes. A guess between the two, not measured.
 ADMITTED_LATELY = timedelta(hours=12)
 
 _COUNTED = "count/pods"  # of a quota: whatever their phase, while `pods` and the rest count those that are not over
