@@ -42,6 +42,8 @@ class ApiServer(Store):
         """Whose call is being carried out."""
         self.observers: list[Callable[[Resource, Change], None]] = []
         self.admission: list[Admission] = []
+        self.defaults: dict[str, Callable[[JsonObject], JsonObject]] = {}
+        """What admission makes of a Pod of a namespace, where it makes more of it than of every Pod."""
         self.mistakes: list[Exception] = []
         """Of the world itself: what it did wrong, the operator is not to blame for."""
         self.orphaned: Callable[[Resource, Key], None] = lambda _resource, _key: None
@@ -63,7 +65,7 @@ class ApiServer(Store):
             spec = body["spec"]
             priority = self._priority(body["metadata"]["name"], spec.get("priorityClassName"))
             spec = {**spec, "priority": priority, "tolerations": [*(spec.get("tolerations") or ()), *PATIENCE]}
-            body = {**body, "spec": spec}
+            body = self.defaults.get(namespace, dict)({**body, "spec": spec})
         for admit in self.admission if Key(namespace, body["metadata"]["name"]) not in self.view(resource) else ():
             admit(resource, {**body, "metadata": {**body["metadata"], "namespace": namespace}}, dry_run)
         return super().create(resource, body, namespace=namespace, dry_run=dry_run)

@@ -9,7 +9,7 @@ from closeknit.kube.api import JsonObject
 from faults.kinds import NODES
 from lives.api_server import FINISHED, RESOURCE_QUOTAS, key_of
 from lives.invariants import attempt_of, held_shares, is_ours, is_true, owner, shares
-from lives.quota import counted
+from lives.quota import CPUS, amounts, counted
 from lives.scheduler import allocatable, allocated, is_live, pin, requests, tolerates
 from lives.world import World
 
@@ -61,9 +61,9 @@ def _of_waiting(world: World, job: JsonObject) -> Iterator[str]:
         yield f"{name} waits and does not say why: {_why(job.get('status', {}))}"
         return
     reason = pending["reason"]
-    free, certain = _free(world, _cpu(job))
+    free, certain = _free(world, _cpu(world, job))
     is_refused = world.policy.namespace == name.namespace
-    is_quota_short = _is_quota_short(world, job)
+    is_quota_short = _is_quota_short(world, job, pods=-(-job["spec"]["gpus"] // world.size))
     is_name_taken = any(
         pod["metadata"]["namespace"] == name.namespace
         and pod["metadata"]["name"].startswith(f"{name.name}-a")
@@ -84,7 +84,7 @@ def _of_waiting(world: World, job: JsonObject) -> Iterator[str]:
         yield f"{name} still waits for one machine, and nothing has changed for longer than that: {pending['message']}"
     if reason == "NameConflict" and not is_name_taken:
         yield f"{name} is told that a name is taken, and none is: {pending['message']}"
-    if reason == QUOTA and not is_quota_short:
+    if reason == QUOTA and not _is_quota_short(world, job, pods=job["spec"]["gpus"]):
         yield f"{name} is told that a quota is too small, and none is: {pending['message']}"
     if reason == "TemplateInvalid" and not is_refused:
         yield f"{name} is told that its template is refused, and it is not: {pending['message']}"
@@ -95,11 +95,16 @@ def _is_told_of_room(job: JsonObject) -> bool:
     return " kept for it" in job.get("status", {}).get("pending", {}).get("message", "")
 
 
-def _cpu(job: JsonObject) -> int:
+def _cpu(world: World, job: JsonObject) -> int:
     """CPUs that each Pod of a job asks for; the fifth of one that a sidecar asks for counts whole."""
-    trainer = job["spec"]["template"]["spec"]["containers"][0]
-    resources = trainer.get("resources") or {}
-    return int(resources.get("requests", {}).get("cpu", 0)) + ("command" in trainer)
+    pod = _pod(world, job)
+    return requests(pod)["cpu"] + ("command" in pod["spec"]["containers"][0])
+
+
+def _pod(world: World, job: JsonObject) -> JsonObject:
+    """A Pod of a job, as far as it asks for CPUs, as admission makes it."""
+    namespace, pod = job["metadata"]["namespace"], {"spec": job["spec"]["template"]["spec"]}
+    return world.server.defaults.get(namespace, dict)(pod)
 
 
 def _free(world: World, cpu: int) -> tuple[int, int]:
@@ -134,9 +139,13 @@ def _free(world: World, cpu: int) -> tuple[int, int]:
     return free, certain
 
 
-def _is_quota_short(world: World, job: JsonObject) -> bool:
-    """Whether a quota may be too small for the job."""
+def _is_quota_short(world: World, job: JsonObject, pods: int) -> bool:
+    """Whether a quota may be too small for the job in so many Pods."""
     gpus, namespace = job["spec"]["gpus"], job["metadata"]["namespace"]
+    sidecar = 200 if "command" in job["spec"]["template"]["spec"]["containers"][0] else 0
+    cpus = counted(_pod(world, job))
+    asked = Counter({"pods": pods, "requests.nvidia.com/gpu": gpus})
+    asked += Counter({name: pods * (cpus[name] + sidecar) for name in CPUS if cpus[name]})
     for key, quota in world.server.view(RESOURCE_QUOTAS).items():
         if key.namespace != namespace:
             continue
@@ -144,7 +153,7 @@ def _is_quota_short(world: World, job: JsonObject) -> bool:
         for pod in world.server.view(PODS).values():
             if pod["metadata"]["namespace"] == namespace and is_live(pod):
                 used += counted(pod)
-        if any(gpus > int(hard) - used[name] for name, hard in quota["spec"]["hard"].items()):
+        if any(asked[name] > hard - used[name] for name, hard in amounts(quota["spec"]["hard"]).items()):
             return True
     return False
 

@@ -248,10 +248,12 @@ class People(Hand):
                 self.server.create(PODS, body, namespace=namespace)
 
     def _change_quota(self) -> None:
-        for key, quota in list(self.server.view(RESOURCE_QUOTAS).items()):
+        for key in list(self.server.view(RESOURCE_QUOTAS)):
             total = self._world.size * len(self._world.kubelets)
-            amount = {"pods": self.chance.randint(1, 8), "requests.nvidia.com/gpu": self.chance.randint(1, total)}
-            hard = {name: str(amount[name]) for name in quota["spec"]["hard"]}
+            pods, gpus = self.chance.randint(1, 8), self.chance.randint(1, total)
+            hard = {"pods": str(pods), "requests.nvidia.com/gpu": str(gpus)}
+            if self._world.limit_range is not None:
+                hard |= self._world.limit_range.hard(pods)
             self.server.amend(RESOURCE_QUOTAS, key, spec={"hard": hard})
 
     def _change_policy(self) -> None:

@@ -21,7 +21,7 @@ from lives.kubelet import Kubelet
 from lives.node_controller import NodeController
 from lives.people import People
 from lives.policy import Policy
-from lives.quota import QuotaAdmission, QuotaController
+from lives.quota import NAMESPACE, QuotaAdmission, QuotaController, limit_range
 from lives.scheduler import Scheduler
 from lives.sidecars import Sidecars
 from lives.training import Training
@@ -53,6 +53,7 @@ class World:
         self.size = chance.choice([2, 4, 4, 8])
         """GPUs of each node."""
         self.policy = Policy()
+        self.limit_range = limit_range(seed)
         self.kubelets: dict[str, Kubelet] = {}
         self.sidecars = Sidecars(self.server, self._part(), self.invariants.broken.append)
         self.operator: Operator | None = None
@@ -155,8 +156,12 @@ class World:
         Agents(server, self._part(), self.kubelets)
         if chance.random() < 0.5:
             hard = {"pods": "6", "requests.nvidia.com/gpu": str(2 * self.size)}
+            if self.limit_range is not None:
+                hard |= self.limit_range.hard(pods=6)
             body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "fair"}, "spec": {"hard": hard}}
-            server.create(RESOURCE_QUOTAS, body, namespace="team-b")
+            server.create(RESOURCE_QUOTAS, body, namespace=NAMESPACE)
+        if self.limit_range is not None:
+            server.defaults[NAMESPACE] = self.limit_range.apply
 
     def _part(self) -> random.Random:
         """A chance of its own for each part, so that one part's choices do not move another's."""

@@ -83,6 +83,9 @@ def dra_node(name: str, *, gpus: int = 8) -> list[dict[str, Any]]:
 class Story:
     """The world of one test; `written` is every write of ours, in order."""
 
+    limited_cpu = ""
+    """The CPUs that a LimitRange has every container ask for that asks for none."""
+
     def __init__(self, *manifests: Mapping[str, Any]) -> None:
         self.now = NOW
         self.objects: dict[Key, dict[str, Any]] = {}
@@ -367,6 +370,7 @@ class StoryApi:
             raise Forbidden(words, code=403, reason="Forbidden")
         if title in story.taken or (kind, namespace, name) in story.objects:
             raise _already_exists(resource, name)
+        body = self._limited(body) if kind == "Pod" and story.limited_cpu else body
         if dry_run:
             return body
         story.written.append(f"create {kind} {name}")
@@ -374,6 +378,14 @@ class StoryApi:
             body = {**body, "spec": {**body["spec"], "priority": PLACEHOLDER_PRIORITY}}
         made = {**body, "metadata": {**body["metadata"], "creationTimestamp": timestamp(story.now)}}
         return story.add({**made, "status": {"phase": "Pending"}} if kind == "Pod" else made)
+
+    def _limited(self, pod: JsonObject) -> JsonObject:
+        containers = []
+        for each in pod["spec"]["containers"]:
+            resources = each.get("resources") or {}
+            asked = {"cpu": self._story.limited_cpu, **resources.get("limits", {}), **resources.get("requests", {})}
+            containers.append({**each, "resources": {**resources, "requests": asked}})
+        return {**pod, "spec": {**pod["spec"], "containers": containers}}
 
     async def make(self, resource: Resource, body: JsonObject, *, namespace: str, dry_run: bool = False) -> Head:
         """See `Api.make`."""

@@ -24,7 +24,7 @@ from closeknit.lifecycle.status.capacity_words import capacity_words
 from closeknit.lifecycle.status.conditions import found, stated, timestamp
 from closeknit.lifecycle.status.deadlines import deadline, expiry
 from closeknit.lifecycle.status.degraded import FIXED
-from closeknit.lifecycle.status.pauses import is_between
+from closeknit.lifecycle.status.pauses import failed_starts, is_between
 from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import patient_until, unknown_preference
 from closeknit.lifecycle.transitions import ends, runs, waits
@@ -191,6 +191,7 @@ def _wait(subject: Subject, refusal: Refusal, reservation: Reservation | None = 
                 *((away.words,) if away.words else ()),
                 *((f"its volumes: {kept}",) if kept else ()),
                 *((told,) if told else ()),
+                *_failed_words(subject),
                 *_fewer_words(job),
             )
             more = (*until, *expected, *others)
@@ -207,6 +208,19 @@ def _is_part_left(subject: Subject) -> bool:
     refused, elastic = subject.answers.rejection, subject.job.spec.elastic
     room = None if refused is None else refused.quota_room
     return room is not None and elastic is not None and room.holds_likely(elastic.min_gpus)
+
+
+def _failed_words(subject: Subject) -> tuple[str, ...]:
+    """Until when nobody makes room for a job that is above others."""
+    job, cluster = subject.job, subject.cluster
+    failed = failed_starts(job.status, subject.now)
+    if failed is None or not cluster.may_preempt(job):
+        return ()
+    mine = cluster.priority(job)
+    if all(cluster.priority(other) >= mine for other in cluster.jobs.values()):
+        return ()
+    last = "last attempt" if failed.number == 1 else f"last {failed.number} attempts"
+    return (f"nobody makes room for it before {timestamp(failed.until)}, since its {last} could not start",)
 
 
 def _fewer_words(job: TrainingJob) -> tuple[str, ...]:

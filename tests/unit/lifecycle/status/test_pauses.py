@@ -7,7 +7,7 @@ import pytest
 from closeknit.api.reasons import EndReason
 from closeknit.api.trainingjob_status import EndedAttempt, TrainingJobStatus, UnfitNode
 from closeknit.lifecycle.status.conditions import timestamp
-from closeknit.lifecycle.status.pauses import over_at, restart_at
+from closeknit.lifecycle.status.pauses import failed_starts, over_at, restart_at
 from scenarios.story import NOW
 
 BAD_LUCK = (
@@ -102,3 +102,44 @@ def test_a_pause_ends_when_the_clock_is_set(hours: int) -> None:
 )
 def test_what_began_by_another_machines_clock_lasts_no_longer_than_it_may(began: str | None, over_in_s: int) -> None:
     assert over_at(began, timedelta(seconds=30), NOW) == NOW + timedelta(seconds=over_in_s)
+
+
+def failed(*ago_min: int, reason: EndReason = EndReason.UNSCHEDULABLE, unfit: bool = True) -> list[EndedAttempt]:
+    """Attempts that could not start and ended so many minutes ago, the oldest first."""
+    nodes = [UnfitNode(name="gpu-1", state="")] if unfit else None
+    attempts = ended(*(60 * minutes for minutes in ago_min), reason=reason).attempts
+    return [attempt.model_copy(update={"unfit": nodes}) for attempt in attempts]
+
+
+@pytest.mark.parametrize(
+    ("attempts", "number", "until_min"),
+    [
+        pytest.param(failed(1), None, None, id="another node may take it"),
+        pytest.param(failed(3, 1), 2, 9, id="ten minutes after the second"),
+        pytest.param(failed(3, 2, 1), 3, 19, id="twenty after the third"),
+        pytest.param(failed(*range(10, 0, -1)), 10, 719, id="twelve hours at most"),
+        pytest.param(failed(3, 1, reason=EndReason.NODE_LOST), None, None, id="a dead node is no sign"),
+        pytest.param(failed(1, reason=EndReason.OBJECT_MISSING, unfit=False), 1, 9, id="no node would take it"),
+        pytest.param(failed(30, 11), None, None, id="that is over"),
+    ],
+)
+def test_nobody_makes_room_for_long_for_a_job_that_cannot_start(
+    attempts: list[EndedAttempt], number: int | None, until_min: int | None
+) -> None:
+    found = failed_starts(TrainingJobStatus(attempts=attempts), NOW)
+    assert (None if found is None else found.number) == number
+    if found is not None and until_min is not None:
+        assert found.until == NOW + timedelta(minutes=until_min)
+
+
+def test_a_run_ends_the_row_of_failed_starts_and_what_others_caused_does_not() -> None:
+    attempts = failed(9, 7, 5, 3, 1)
+    attempts[1] = attempts[1].model_copy(update={"ran": "2m"})
+    attempts[3] = attempts[3].model_copy(update={"reason": EndReason.PREEMPTED})
+    found = failed_starts(TrainingJobStatus(attempts=attempts), NOW)
+    assert found is not None
+    assert (found.number, found.until) == (2, NOW + timedelta(minutes=9))
+
+
+def test_a_clock_that_was_set_back_keeps_nobody_from_making_room() -> None:
+    assert failed_starts(TrainingJobStatus(attempts=failed(3, 1)), NOW - timedelta(hours=1)) is None

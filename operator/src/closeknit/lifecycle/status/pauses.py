@@ -1,5 +1,6 @@
-"""Pauses between attempts, and comparison of clocks that may be wrong."""
+"""Pauses between attempts and before others make room for the next one, and comparison of clocks that may be wrong."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from closeknit.api.reasons import EndReason
@@ -26,6 +27,24 @@ _BAD_LUCK = frozenset(
         EndReason.POD_FAILED,
     }
 )
+# Ends that the next attempt most likely meets again, wherever the job is placed: what refused it, for example a
+# scheduler that knows of more CPUs than the template asks for, is nothing that placement sees.
+_COMES_BACK = frozenset(
+    {
+        EndReason.GPU_TAKEN,
+        EndReason.UNSCHEDULABLE,
+        EndReason.OBJECT_MISSING,
+        EndReason.NODE_REFUSED,
+        EndReason.RANK_NOT_STARTED,
+        EndReason.RDMA_FAILED,
+        EndReason.PREFLIGHT_FAILED,
+        EndReason.MISPLACED,
+    }
+)
+# Others may have ended for each of them in vain. The first is as long as a node that refused a Pod is avoided
+# (avoided_nodes.py), the second as long as room is kept in vain at most (writes/answers.py).
+FIRST_PAUSE_FOR_ROOM = timedelta(minutes=10)
+_LONGEST_PAUSE_FOR_ROOM = timedelta(hours=12)
 _IN_A_ROW = timedelta(minutes=10)  # an attempt that ends so long after the one before has had its chance
 _LONGEST_PAUSE_S = 300
 # No event reports a missing object when it comes, and nothing else is tried: at the pace of people.
@@ -91,6 +110,32 @@ def restart_at(status: TrainingJobStatus, now: datetime) -> datetime | None:
     pause_s = 0 if row <= 1 and first_s == 1 else min(first_s * 2 ** max(row - 1, 0), _LONGEST_PAUSE_S)
     ready = last + timedelta(seconds=pause_s)
     return ready if is_between(last, now, ready) else None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedStarts:
+    """Attempts that ended before all ranks ran, since the last time that they did."""
+
+    number: int
+    until: datetime
+    """So long nobody makes room for the job."""
+
+
+def failed_starts(status: TrainingJobStatus, now: datetime) -> FailedStarts | None:
+    """Those for which nobody makes room for the job now: each doubles the pause. One alone that only some nodes refused
+    gives no pause, for others may take the job. None without a pause."""
+    number, last = 0, None
+    for ended in reversed(status.attempts):
+        if ended.ran is not None:
+            break
+        if ended.reason in _COMES_BACK:
+            number, last = number + 1, last or ended
+    if last is None or (number == 1 and last.unfit):
+        return None
+    since = moment(last.ended)
+    pause = min(FIRST_PAUSE_FOR_ROOM * 2 ** (number - 1 - bool(last.unfit)), _LONGEST_PAUSE_FOR_ROOM)
+    until = since + pause
+    return FailedStarts(number, until) if is_between(since - CLOCK_SKEW, now, until) else None
 
 
 def _has_set_its_nodes_aside(ended: EndedAttempt) -> bool:

@@ -153,6 +153,11 @@ class Admitted:
     generation: int  # of the job then
     at: datetime
 
+    @property
+    def until(self) -> datetime:
+        """When that is forgotten."""
+        return self.at + ADMITTED_LATELY
+
 
 @dataclass(frozen=True, slots=True)
 class Answers:
@@ -218,7 +223,7 @@ class Answers:
     def admitted_lately(self, generation: int, now: datetime) -> tuple[AdmittedPod, ...]:
         """What admission made of Pods of this spec, and most likely still does."""
         found = self.admitted
-        if found is None or found.generation != generation or not is_between(found.at, now, found.at + ADMITTED_LATELY):
+        if found is None or found.generation != generation or not is_between(found.at, now, found.until):
             return ()
         return found.pods
 

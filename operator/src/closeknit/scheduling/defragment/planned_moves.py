@@ -28,7 +28,7 @@ from closeknit.placement.values.request import Request
 from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.policy_context import Policy, Walk
 from closeknit.scheduling.preemption.elsewhere import elsewhere
-from closeknit.scheduling.preemption.preempt import MOST_GRACE, refused_until
+from closeknit.scheduling.preemption.preempt import MOST_GRACE, as_admitted, refused_until
 from closeknit.scheduling.preemption.trial_placement import placed
 from closeknit.scheduling.preemption.words import room_words
 from closeknit.scheduling.queue.entries import Case, Outcome
@@ -67,7 +67,8 @@ def _by_moves(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome:
         return outcome
     ready = max(since + WAITS_FOR_ITSELF, walk.now + AGAIN if walk.now >= since + WAITS_FOR_ITSELF else since)
     outcome.until = min(ready, outcome.until or ready)
-    asked, priority = replace(outcome.shape.request, patient_level=None), room.cluster.priority(case.job)
+    asked = as_admitted(replace(outcome.shape.request, patient_level=None), case, walk.now)
+    priority = room.cluster.priority(case.job)
     there = [each for each in walk.moves.there if each.priority <= priority][:MOST_TRIED]
     is_early = walk.now < since + WAITS_FOR_ITSELF
     if is_early or not there or not _has_room_in_all(asked, room.cluster) or not _may_be_tried(case, walk):
@@ -113,7 +114,7 @@ def _may_be_tried(case: Case, walk: Walk) -> bool:
     in vain."""
     if walk.moves.left() <= 0 or case.key in walk.memory.busy:
         return False
-    if (until := refused_until(case)) is not None and walk.now < until:
+    if refused_until(case, walk.now) is not None:
         return False
     made_at = case.answers.room_made_at
     if made_at is not None and is_between(made_at, walk.now, made_at + IN_VAIN_FOR):

@@ -12,13 +12,17 @@ where it fits without, now or once what goes anyway is gone: Pods of ended attem
 job that others make room for, and one that makes room, makes none for a third.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from closeknit.api.names import Role
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.objects.pod_requests import CPU, MEMORY
 from closeknit.lifecycle.attempt.avoided_nodes import AvoidedNodes, avoided_nodes
 from closeknit.lifecycle.book_gang import assumed
+from closeknit.lifecycle.status.pauses import failed_starts
 from closeknit.lifecycle.verdict import Await, Wait, WaitCause
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
@@ -189,14 +193,17 @@ def _asked(case: Case, outcome: Outcome, room: Room, walk: Walk) -> Request | No
     cluster, priority = room.cluster, room.cluster.priority(case.job)
     if known.lowest is None or known.lowest >= priority or not cluster.may_preempt(case.job):
         return None
-    if (until := refused_until(case)) is not None and walk.now < until:
+    if (until := refused_until(case, walk.now)) is not None:
         outcome.until = min(until, outcome.until or until)
         return None
     is_trial = walk.probation.may_be_refused(case.job, case.answers)
     if (barred := walk.probation.refusal(case.job, case.answers, is_trial=is_trial)) is not None:
         put_off(outcome, case.job, barred)
         return None
-    asked = replace(shape.request, patient_level=None, gpus=_most(case, walk))
+    asked = as_admitted(replace(shape.request, patient_level=None, gpus=_most(case, walk)), case, walk.now)
+    if asked.needs != shape.request.needs and case.answers.admitted is not None:
+        forgotten = case.answers.admitted.until
+        outcome.until = min(forgotten, outcome.until or forgotten)
     least = _least(case, asked, walk)
     is_vain = not _has_left(case, cluster) and known.is_vain(asked, least, priority, cluster)
     could = any(walk.questions.could_place(replace(asked, gpus=gpus), cluster) for gpus in {asked.gpus, least})
@@ -208,12 +215,27 @@ def _asked(case: Case, outcome: Outcome, room: Room, walk: Walk) -> Request | No
     return asked
 
 
-def refused_until(case: Case) -> datetime | None:
-    """Until when nobody goes for a job that was refused after others had made room for it; None without that."""
+def as_admitted(asked: Request, case: Case, now: datetime) -> Request:
+    """The request of one for whom others are to go: its workers need of a node what admission gave to the last one,
+    too, for example a LimitRange's CPUs. In free room it starts without that, for admission may have changed."""
+    pods = case.answers.admitted_lately(case.job.metadata.generation, now)
+    more = next((pod.more for pod in pods if pod.role == Role.WORKER), {})
+    if not more:
+        return asked
+    needs = Counter(dict(asked.needs))
+    needs.update({name: more.get(name, 0) for name in (CPU, MEMORY)})
+    return replace(asked, needs=tuple(sorted((+needs).items())))
+
+
+def refused_until(case: Case, now: datetime) -> datetime | None:
+    """Until when nobody goes for a job that was refused after others had made room for it, or whose last attempts could
+    not start; None where somebody may."""
+    failed = failed_starts(case.job.status, now)
+    ends = [] if failed is None else [failed.until]
     rejection, made_at = case.answers.rejection, case.answers.room_made_at
-    if rejection is None or made_at is None or rejection.generation != case.job.metadata.generation:
-        return None
-    return made_at + _IN_VAIN_FOR
+    if rejection is not None and made_at is not None and rejection.generation == case.job.metadata.generation:
+        ends.append(made_at + _IN_VAIN_FOR)
+    return max((end for end in ends if now < end), default=None)
 
 
 def _has_left(case: Case, cluster: Cluster) -> bool:

@@ -1,0 +1,115 @@
+"""Room that would be made in vain: for a job that avoids a GPU, and for one that the scheduler takes nowhere."""
+
+from datetime import timedelta
+
+import pytest
+
+from closeknit.api.names import JobKey
+from closeknit.api.reasons import EndReason
+from closeknit.api.trainingjob_status import State
+from closeknit.lifecycle.attempt.avoided_nodes import unfit
+from closeknit.lifecycle.status.conditions import timestamp
+from closeknit.lifecycle.verdict import Await, Reserve, Wait
+from scenarios.manifests import Manifest, pod, uuids, worker
+from scenarios.stories import unschedulable
+from scenarios.story import Story, plugin_node
+from unit.scheduling.memo.test_most_booked import NOW, Queue, queue, runs, waits
+from unit.scheduling.preemption.test_preempted_jobs import HIGH, begin, ends, finish, job, site
+
+
+def avoids(site: Queue, name: str, manifest: Manifest) -> None:
+    """The job's first attempt has ended by the first GPU of the first node."""
+    job = site.cluster.jobs[JobKey("team-b", name)]
+    there = unfit({"gpu-00": uuids("gpu-00", 0)}, job, site.cluster, NOW)
+    assert there is not None
+    ended = {"number": 1, "reason": "NodeUnfit", "ended": "2026-11-21T11:58:00Z", "charged": False}
+    ended["unfit"] = [each.model_dump(by_alias=True, exclude_none=True) for each in there]
+    site.add({**manifest, "status": {"state": "Queued", "attempt": 2, "attempts": [ended]}})
+
+
+def test_others_make_room_for_a_job_whose_equal_avoids_a_gpu_there() -> None:
+    low = runs("low", 0, priority="low")
+    del low["spec"]["expectedDuration"]
+    pod = worker("low", 0, node="gpu-00", gpus=uuids("gpu-00", *range(8)), requests={"nvidia.com/gpu": "8"})
+    site = queue(1, low, pod, waits("avoiding", 8, "urgent", hour=1), waits("equal", 8, "urgent", hour=2))
+    avoids(site, "avoiding", waits("avoiding", 8, "urgent", hour=1))
+    verdicts = site.decide()
+    assert isinstance(verdicts["avoiding"], Wait)
+    assert isinstance(verdicts["equal"], Await)
+
+
+def test_no_room_is_kept_for_it_on_a_gpu_that_it_avoids() -> None:
+    avoiding = waits("avoiding", 8, hour=1)
+    site = queue(2, runs("soon", 0, hours=1), runs("later", 1, hours=2), avoiding)
+    avoids(site, "avoiding", avoiding)
+    found = site.decide()["avoiding"]
+    assert isinstance(found, Reserve)
+    assert [share.node for share in found.reservation.placement.shares] == ["gpu-01"]
+
+
+WORDS = "0/1 nodes are available: 1 Insufficient cpu."
+
+
+def live(story: Story, *, hours: int, urgent_fits: bool = False) -> None:
+    """Kubelets and the scheduler do their part, every five minutes; the scheduler knows a Pod of `urgent` nowhere."""
+    for _ in range(hours * 12):
+        story.settle()
+        finish(story)
+        for name in story.pods():
+            if name.startswith("urgent") and not urgent_fits and "conditions" not in story.pod(name)["status"]:
+                story.change_pod(name, phase="Refused", conditions=[unschedulable(WORDS, timestamp(story.now))])
+        begin(story)
+        for name in story.pods():
+            if story.pod(name)["status"]["phase"] == "Refused":
+                story.change_pod(name, phase="Pending")
+        story.pass_time(300)
+
+
+def test_for_whom_the_scheduler_takes_nowhere_others_end_ever_more_seldom() -> None:
+    story = site(plugin_node, job("low"))
+    story.add(job("urgent", **HIGH))
+    live(story, hours=8)
+    # The node is avoided for ten minutes, and then the pauses are 10, 20, 40 min and so on, 5:20 h the seventh.
+    assert {each.reason for each in story.status("urgent").attempts} == {EndReason.UNSCHEDULABLE}
+    assert len(story.status("urgent").attempts) == 7
+    pending = story.status("urgent").pending
+    assert pending is not None
+    assert "nobody makes room for it before 2026-11-2" in pending.message
+    assert "since its last 7 attempts could not start" in pending.message
+    assert story.status("low").state is State.RUNNING
+    live(story, hours=4, urgent_fits=True)
+    assert story.status("urgent").state is State.RUNNING
+
+
+def test_who_is_above_nobody_is_not_told_of_room() -> None:
+    story = site(plugin_node, job("low", **HIGH))
+    ended = [
+        {"number": number, "reason": EndReason.UNSCHEDULABLE, "charged": False, "ended": timestamp(story.now)}
+        for number in (1, 2)
+    ]
+    story.add({**job("urgent", **HIGH), "status": {"state": "Restarting", "attempt": 3, "attempts": ended}})
+    story.settle()
+    story.pass_time(120)
+    story.settle()
+    pending = story.status("urgent").pending
+    assert pending is not None
+    assert "makes room" not in pending.message
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_nobody_ends_for_a_job_that_lacks_the_cpus_of_a_limit_range(taken: bool) -> None:
+    """Its first Pod shows what it asks for; once somebody has left the CPUs, others make room again."""
+    story = site(plugin_node, job("low"))
+    story.limited_cpu = "100"
+    story.add(pod("simulation", node="gpu-1", requests={"cpu": "64"}))
+    story.add(job("urgent", **HIGH))
+    live(story, hours=6)
+    assert len(ends(story, "low")) == 1
+    assert [each.reason for each in story.status("urgent").attempts] == [EndReason.UNSCHEDULABLE]
+    if taken:
+        story.pass_time(timedelta(hours=7).total_seconds())  # what admission adds may be less by now
+    else:
+        story.remove_pod("simulation")
+    live(story, hours=1, urgent_fits=not taken)
+    assert len(ends(story, "low")) == 2
+    assert (story.status("urgent").state is State.RUNNING) == (not taken)
