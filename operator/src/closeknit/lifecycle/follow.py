@@ -16,6 +16,7 @@ from closeknit.lifecycle.attempt.own_pods import children
 from closeknit.lifecycle.attempt.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.book_gang import book
 from closeknit.lifecycle.ended_by_verdict import evict, evict_by_kueue, grow, move, shrink
+from closeknit.lifecycle.failed_start_words import failed_start_words
 from closeknit.lifecycle.failures.staying_pods import cannot_stay, farewells
 from closeknit.lifecycle.health.attempt_end import abandoned, over, succeeded
 from closeknit.lifecycle.reserved_words import estimated_start, expectation
@@ -24,7 +25,7 @@ from closeknit.lifecycle.status.capacity_words import capacity_words
 from closeknit.lifecycle.status.conditions import found, stated, timestamp
 from closeknit.lifecycle.status.deadlines import deadline, expiry
 from closeknit.lifecycle.status.degraded import FIXED
-from closeknit.lifecycle.status.pauses import failed_starts, is_between
+from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import patient_until, unknown_preference
 from closeknit.lifecycle.transitions import ends, runs, waits
@@ -186,12 +187,12 @@ def _wait(subject: Subject, refusal: Refusal, reservation: Reservation | None = 
             until = () if patience is None else (f"it waits until {timestamp(patience)} at the latest",)
             kept = subject.cluster.volumes_of(job).words
             expected = () if reservation is None else (expectation(reservation),)
-            told = capacity_words(job, subject.cluster, now)
+            capacity = capacity_words(job, subject.cluster, now)
             others = (
                 *((away.words,) if away.words else ()),
                 *((f"its volumes: {kept}",) if kept else ()),
-                *((told,) if told else ()),
-                *_failed_words(subject),
+                *((capacity,) if capacity else ()),
+                *failed_start_words(job, subject.cluster, subject.answers, now),
                 *_fewer_words(job),
             )
             more = (*until, *expected, *others)
@@ -207,20 +208,9 @@ def _is_part_left(subject: Subject) -> bool:
     """Whether quotas that leave too little for an elastic job likely have room for its least size."""
     refused, elastic = subject.answers.rejection, subject.job.spec.elastic
     room = None if refused is None else refused.quota_room
-    return room is not None and elastic is not None and room.holds_likely(elastic.min_gpus)
-
-
-def _failed_words(subject: Subject) -> tuple[str, ...]:
-    """Until when nobody makes room for a job that is above others."""
-    job, cluster = subject.job, subject.cluster
-    failed = failed_starts(job.status, subject.now)
-    if failed is None or not cluster.may_preempt(job):
-        return ()
-    mine = cluster.priority(job)
-    if all(cluster.priority(other) >= mine for other in cluster.jobs.values()):
-        return ()
-    last = "last attempt" if failed.number == 1 else f"last {failed.number} attempts"
-    return (f"nobody makes room for it before {timestamp(failed.until)}, since its {last} could not start",)
+    if room is None or elastic is None or (refused is not None and len(refused.by_size) > 1):
+        return False
+    return room.holds_likely(elastic.min_gpus)
 
 
 def _fewer_words(job: TrainingJob) -> tuple[str, ...]:

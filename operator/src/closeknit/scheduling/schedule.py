@@ -72,7 +72,7 @@ def schedule(
     last = memory.schedule or Schedule(cluster, cluster, cluster)
     is_quiet = memory.schedule is not None and is_same_scene(last.cluster, cluster)
     budget = QuestionBudget(last.came_to, are_bounded=memory.is_rationed)
-    questions = Questions(last, tables, budget)
+    questions = Questions(last, tables, budget, now)
     crowd, probation = Crowd(cluster), Probation(cluster, memory, now)
     queue = in_order(cluster, last, memory)
     preemptions = Preemptions(queue, last, now, memory.busy, are_bounded=memory.is_rationed)

@@ -27,9 +27,10 @@ from closeknit.controller.writes.write_slots import IN_FLIGHT, WriteSlots
 from closeknit.controller.writes.writes import PODS_AHEAD, Writes
 from closeknit.kube.api import Api, JsonObject, Key, Resource
 from closeknit.kube.errors import ApiError, Forbidden, Invalid, Unavailable
-from closeknit.lifecycle.writes.answers import NOTHING, Answers, Refusing, after
+from closeknit.lifecycle.writes.answers import NOTHING, Answers, after
 from closeknit.lifecycle.writes.plan import Create, Delete, Plan, Stop
 from closeknit.lifecycle.writes.quota_demand import AdmittedPod, QuotaDemand
+from closeknit.lifecycle.writes.refusals import Refusing
 from closeknit.lifecycle.writes.results import DenialKind, Result, StatusStored, unfinished
 from faults import virtual_time
 from faults.fault import Delay, Fault, Refuse

@@ -112,24 +112,23 @@ def failed(*ago_min: int, reason: EndReason = EndReason.UNSCHEDULABLE, unfit: bo
 
 
 @pytest.mark.parametrize(
-    ("attempts", "number", "until_min"),
+    ("attempts", "expected"),
     [
-        pytest.param(failed(1), None, None, id="another node may take it"),
-        pytest.param(failed(3, 1), 2, 9, id="ten minutes after the second"),
-        pytest.param(failed(3, 2, 1), 3, 19, id="twenty after the third"),
-        pytest.param(failed(*range(10, 0, -1)), 10, 719, id="twelve hours at most"),
-        pytest.param(failed(3, 1, reason=EndReason.NODE_LOST), None, None, id="a dead node is no sign"),
-        pytest.param(failed(1, reason=EndReason.OBJECT_MISSING, unfit=False), 1, 9, id="no node would take it"),
-        pytest.param(failed(30, 11), None, None, id="that is over"),
+        pytest.param(failed(1), (1, 9, False), id="another node may take it: others may make room"),
+        pytest.param(failed(3, 1), (2, 19, True), id="twenty minutes after the second"),
+        pytest.param(failed(3, 2, 1), (3, 39, True), id="forty after the third"),
+        pytest.param(failed(*range(10, 0, -1)), (10, 719, True), id="twelve hours at most"),
+        pytest.param(failed(3, 1, reason=EndReason.NODE_LOST), None, id="a dead node is no sign"),
+        pytest.param(failed(1, reason=EndReason.OBJECT_MISSING, unfit=False), (1, 9, True), id="no node would take it"),
+        pytest.param(failed(30, 21), None, id="that is over"),
     ],
 )
-def test_nobody_makes_room_for_long_for_a_job_that_cannot_start(
-    attempts: list[EndedAttempt], number: int | None, until_min: int | None
+def test_a_job_that_could_not_start_is_taken_not_to_start_for_a_while(
+    attempts: list[EndedAttempt], expected: tuple[int, int, bool] | None
 ) -> None:
     found = failed_starts(TrainingJobStatus(attempts=attempts), NOW)
-    assert (None if found is None else found.number) == number
-    if found is not None and until_min is not None:
-        assert found.until == NOW + timedelta(minutes=until_min)
+    told = None if found is None else (found.number, (found.until - NOW) // timedelta(minutes=1), found.bars_room)
+    assert told == expected
 
 
 def test_a_run_ends_the_row_of_failed_starts_and_what_others_caused_does_not() -> None:
@@ -138,7 +137,7 @@ def test_a_run_ends_the_row_of_failed_starts_and_what_others_caused_does_not() -
     attempts[3] = attempts[3].model_copy(update={"reason": EndReason.PREEMPTED})
     found = failed_starts(TrainingJobStatus(attempts=attempts), NOW)
     assert found is not None
-    assert (found.number, found.until) == (2, NOW + timedelta(minutes=9))
+    assert (found.number, found.until) == (2, NOW + timedelta(minutes=19))
 
 
 def test_a_clock_that_was_set_back_keeps_nobody_from_making_room() -> None:

@@ -9,7 +9,8 @@ from closeknit.api.names import JobKey
 from closeknit.api.reasons import PendingReason
 from closeknit.api.trainingjob_status import State
 from closeknit.cluster.pods.symptoms import FENCE
-from closeknit.lifecycle.writes.answers import Answers, Refusing, Rejection
+from closeknit.lifecycle.writes.answers import Answers
+from closeknit.lifecycle.writes.refusals import Refusing, Rejection
 from scenarios.manifests import training_job
 from scenarios.stories import booked_nodes, ended, two_plugin_nodes
 from scenarios.story import Story

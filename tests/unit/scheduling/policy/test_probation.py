@@ -10,7 +10,8 @@ from closeknit.api.reasons import PendingReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.store.watched_kinds import change, from_document
 from closeknit.lifecycle.verdict import Book
-from closeknit.lifecycle.writes.answers import Answers, Refusing, Rejection
+from closeknit.lifecycle.writes.answers import Answers
+from closeknit.lifecycle.writes.refusals import Refusing, Rejection
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.decision import decide
 from closeknit.scheduling.memo.memory import Memory

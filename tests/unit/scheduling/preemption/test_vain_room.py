@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from closeknit.api.names import JobKey
-from closeknit.api.reasons import EndReason
+from closeknit.api.reasons import EndReason, PendingReason
 from closeknit.api.trainingjob_status import State
 from closeknit.lifecycle.attempt.avoided_nodes import unfit
 from closeknit.lifecycle.status.conditions import timestamp
@@ -69,13 +69,13 @@ def test_for_whom_the_scheduler_takes_nowhere_others_end_ever_more_seldom() -> N
     story = site(plugin_node, job("low"))
     story.add(job("urgent", **HIGH))
     live(story, hours=8)
-    # The node is avoided for ten minutes, and then the pauses are 10, 20, 40 min and so on, 5:20 h the seventh.
+    # After 0, 10, 30 and 70 minutes, 2:30 h and 5:10 h.
     assert {each.reason for each in story.status("urgent").attempts} == {EndReason.UNSCHEDULABLE}
-    assert len(story.status("urgent").attempts) == 7
+    assert len(story.status("urgent").attempts) == 6
     pending = story.status("urgent").pending
     assert pending is not None
     assert "nobody makes room for it before 2026-11-2" in pending.message
-    assert "since its last 7 attempts could not start" in pending.message
+    assert "since its last 6 attempts could not start" in pending.message
     assert story.status("low").state is State.RUNNING
     live(story, hours=4, urgent_fits=True)
     assert story.status("urgent").state is State.RUNNING
@@ -113,3 +113,24 @@ def test_nobody_ends_for_a_job_that_lacks_the_cpus_of_a_limit_range(taken: bool)
     live(story, hours=1, urgent_fits=not taken)
     assert len(ends(story, "low")) == 2
     assert (story.status("urgent").state is State.RUNNING) == (not taken)
+
+
+def test_what_a_limit_range_adds_counts_in_free_room_after_a_failed_start() -> None:
+    """Only what is free changes what it is told; now and then it is tried all the same, for the LimitRange may be
+    another one."""
+    story = site(plugin_node)
+    story.limited_cpu = "100"
+    story.add(pod("simulation", node="gpu-1", requests={"cpu": "64"}))
+    story.add(job("urgent"))
+    live(story, hours=6)
+    attempts, pending = story.status("urgent").attempts, story.status("urgent").pending
+    assert (len(attempts), attempts[0].reason) == (6, EndReason.UNSCHEDULABLE)
+    assert pending is not None
+    assert pending.reason == PendingReason.INSUFFICIENT_RESOURCES
+    assert "needs 8 GPUs on nodes with 100 cpu left" in pending.message
+    assert "admission added 100 cpu to its last Pod, which counts, too" in pending.message
+    story.remove_pod("simulation")
+    story.settle()
+    begin(story)
+    assert story.status("urgent").state is State.RUNNING
+    assert len(story.status("urgent").attempts) == 6

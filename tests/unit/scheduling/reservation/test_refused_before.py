@@ -8,7 +8,7 @@ import pytest
 
 from closeknit.api.names import JobKey
 from closeknit.api.reasons import PendingReason
-from closeknit.lifecycle.writes.answers import FIRST_ROOM_PAUSE, LONGEST_ROOM_PAUSE
+from closeknit.lifecycle.writes.refusals import FIRST_ROOM_PAUSE, LONGEST_ROOM_PAUSE
 from closeknit.lifecycle.writes.resource_quotas import Quota
 from closeknit.scheduling.memo.memory import Memory
 from scenarios.manifests import training_job

@@ -153,6 +153,33 @@ def test_a_quota_that_leaves_too_little_is_told_once(others: list[dict[str, Any]
     assert len(story.written) <= told + 1
 
 
+def test_what_a_quota_says_of_all_gpus_and_of_fewer_is_told_together() -> None:
+    """A quota of GPUs leaves the least size, and one of CPUs not what a LimitRange adds to that: in turns they would be
+    a write a minute."""
+    story = site()
+    left = {"requests.nvidia.com/gpu": "8", "requests.cpu": "60"}
+    story.quotas = [Quota("team", left, dict.fromkeys(left, "0"))]
+    story.limited_cpu = "100"
+    story.add(elastic())
+    for _ in range(10):
+        story.settle()
+        story.pass_time(MINUTE)
+    told, version = waits_for_quota(story), len(story.written)
+    assert "requests.nvidia.com/gpu: asked 32, hard 8, used 0, left 8" in told
+    assert "; with 8 GPUs: the whole gang" in told
+    assert "requests.cpu: asked 100, hard 60, used 0, left 60" in told
+    assert "starts with fewer" not in told
+    for _ in range(30):
+        story.settle()
+        story.pass_time(MINUTE)
+    assert (waits_for_quota(story), len(story.written)) == (told, version)
+    story.limited_cpu = "50"  # and once it may have fewer, it has
+    for _ in range(6):
+        begin(story)
+        story.pass_time(MINUTE)
+    assert (story.status().state, size(story)) == (State.RUNNING, 8)
+
+
 @pytest.mark.parametrize("left", [0, 1], ids=["nothing", "less than its least size"])
 def test_it_waits_where_the_quota_leaves_too_little(left: int) -> None:
     story = site()

@@ -43,8 +43,8 @@ _COMES_BACK = frozenset(
 )
 # Others may have ended for each of them in vain. The first is as long as a node that refused a Pod is avoided
 # (avoided_nodes.py), the second as long as room is kept in vain at most (writes/answers.py).
-FIRST_PAUSE_FOR_ROOM = timedelta(minutes=10)
-_LONGEST_PAUSE_FOR_ROOM = timedelta(hours=12)
+_FIRST_FAILED_FOR = timedelta(minutes=10)
+_LONGEST_FAILED_FOR = timedelta(hours=12)
 _IN_A_ROW = timedelta(minutes=10)  # an attempt that ends so long after the one before has had its chance
 _LONGEST_PAUSE_S = 300
 # No event reports a missing object when it comes, and nothing else is tried: at the pace of people.
@@ -118,24 +118,26 @@ class FailedStarts:
 
     number: int
     until: datetime
-    """So long nobody makes room for the job."""
+    """So long the next one is taken to end so, too, wherever it is as it was; each of them doubles that."""
+    bars_room: bool
+    """Whether nobody makes room for the job meanwhile. After one alone that only some nodes refused, others may."""
 
 
 def failed_starts(status: TrainingJobStatus, now: datetime) -> FailedStarts | None:
-    """Those for which nobody makes room for the job now: each doubles the pause. One alone that only some nodes refused
-    gives no pause, for others may take the job. None without a pause."""
+    """Those that count now; None where none do."""
     number, last = 0, None
     for ended in reversed(status.attempts):
         if ended.ran is not None:
             break
         if ended.reason in _COMES_BACK:
             number, last = number + 1, last or ended
-    if last is None or (number == 1 and last.unfit):
+    if last is None:
         return None
     since = moment(last.ended)
-    pause = min(FIRST_PAUSE_FOR_ROOM * 2 ** (number - 1 - bool(last.unfit)), _LONGEST_PAUSE_FOR_ROOM)
-    until = since + pause
-    return FailedStarts(number, until) if is_between(since - CLOCK_SKEW, now, until) else None
+    until = since + min(_FIRST_FAILED_FOR * 2 ** (number - 1), _LONGEST_FAILED_FOR)
+    if not is_between(since - CLOCK_SKEW, now, until):
+        return None
+    return FailedStarts(number, until, bars_room=number > 1 or not last.unfit)
 
 
 def _has_set_its_nodes_aside(ended: EndedAttempt) -> bool:

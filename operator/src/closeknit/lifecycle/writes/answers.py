@@ -4,26 +4,24 @@ Answers are held in the process's memory only and are never the truth: after a r
 the same again and decides the same. `after` is the one place that learns.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from closeknit.api.names import service_name
 from closeknit.api.objects import TrainingJob
-from closeknit.api.reasons import ConditionType, EndReason, EventReason, PendingReason
+from closeknit.api.reasons import ConditionType, EndReason, EventReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.pods.symptoms import Symptom, of_denial
-from closeknit.launch.gang import Manifest
-from closeknit.lifecycle.status.blame import TABLE, pending_reason
+from closeknit.lifecycle.status.blame import TABLE
 from closeknit.lifecycle.status.conditions import is_true, moment
 from closeknit.lifecycle.status.pauses import is_between
-from closeknit.lifecycle.status.pending import PENDING
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
-from closeknit.lifecycle.writes.denial_words import RefusedWrite, refusal_message, symptom_of, unchanged_message
+from closeknit.lifecycle.writes.denial_words import RefusedWrite, symptom_of
 from closeknit.lifecycle.writes.plan import Addition, Create, Delete, Plan, Resize, Stop
 from closeknit.lifecycle.writes.quota_demand import AdmittedPod
-from closeknit.lifecycle.writes.quota_shortfall import CPUS, QuotaRoom, quota_room, shortfalls
+from closeknit.lifecycle.writes.quota_shortfall import CPUS, QuotaRoom, shortfalls
+from closeknit.lifecycle.writes.refusals import RefusedChange, Refusing, Rejection, refused_change, rejection_of
 from closeknit.lifecycle.writes.results import (
     FORBIDDEN,
     ChildRefused,
@@ -38,6 +36,7 @@ from closeknit.lifecycle.writes.results import (
     Result,
     StatusStored,
     is_by_quota,
+    is_made_pod,
     judged,
     unfinished,
 )
@@ -50,11 +49,6 @@ TOLD_AGAIN = timedelta(minutes=1)
 # For so long a reason was told lately: the Event that told it is still there (--event-ttl of the API server).
 TOLD_LATELY = timedelta(hours=1)
 
-# A job that is refused again and again would have room kept for it in vain each time that it does not fit. Neither was
-# measured: the first is short beside a large job's wait, the second is AGED of scheduling/reservation/reserve.py.
-FIRST_ROOM_PAUSE = timedelta(minutes=10)
-LONGEST_ROOM_PAUSE = timedelta(hours=12)
-
 # For so long what admission made of a Pod is taken for what it makes of the next one, where nothing shows that. Nothing
 # tells that a LimitRange has changed: a job would wait so long for less than it needs by then, and if this were shorter
 # others would end in vain so often for one that its quota never takes. A guess between the two, not measured.
@@ -63,77 +57,6 @@ ADMITTED_LATELY = timedelta(hours=12)
 _COUNTED = "count/pods"  # of a quota: whatever their phase, while `pods` and the rest count those that are not over
 
 _NOT_DONE = frozenset({Judgement.AGAIN, Judgement.REFUSED})
-
-
-class Refusing(StrEnum):
-    """Which write was refused."""
-
-    PROBE = "Probe"  # nothing was stored
-    CHILD = "Child"  # the booking is stored, or may be, and other children, too
-
-
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """A lasting refusal: it stands until something changes."""
-
-    reason: PendingReason  # of a row of the table of blame that speaks of the API server
-    message: str
-    of: Refusing
-    manifest: Manifest | None  # the child refused last, a Pod without its spec; kept where the gang as a whole is
-    generation: int  # of the job then; another one is asked about again
-    attempt: int
-    at: datetime
-    tries: int  # rejections in a row, this one included
-    quota_room: QuotaRoom | None = None  # of a gang that the namespace's quotas leave too little for, too
-    made_pods: bool = False
-    """Whether Pods were made before it. Where a quota refuses the others, that is to be in vain seldom."""
-    room_pause: timedelta = FIRST_ROOM_PAUSE
-    """For so long no room is kept for the job. It doubles where the rejection comes after such a pause, so that room
-    was perhaps kept for it in vain."""
-
-    @property
-    def keeps_room_from(self) -> datetime:
-        """When room may be kept for it again, where it is still refused by nothing but want of room."""
-        return self.at + self.room_pause
-
-    @property
-    def retry_at(self) -> datetime:
-        """When to try again: the pause doubles with each rejection in a row."""
-        is_in_vain = self.made_pods and self.reason is PendingReason.QUOTA_EXCEEDED
-        trait = PENDING[PendingReason.TEMPLATE_INVALID if is_in_vain else self.reason]
-        pause_s = min(trait.longest_pause_s, trait.first_pause_s * 2 ** min(self.tries - 1, 16))
-        return self.at + timedelta(seconds=pause_s)
-
-
-# Of a change that a job does without. No event tells that a policy or a quota is another one, and the room for the
-# change comes and goes meanwhile: at the pace of GROWS_AFTER first, and then of people.
-_FIRST_CHANGE_PAUSE = timedelta(minutes=5)
-_LONGEST_CHANGE_PAUSE = timedelta(hours=1)
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedChange:
-    """A change by choice that the API server has refused: before anything was stored, or a growth in place that is
-    taken back. The job goes on as it is."""
-
-    reason: EventReason  # ResizeRefused | MoveRefused
-    message: str
-    generation: int  # of the job then; for another one it is asked again
-    at: datetime
-    tries: int  # refusals in a row, this one included
-    is_told: bool = False  # by an Event alone
-    growth: str = ""  # when it was booked, of one that is to be taken back
-    quota_room: QuotaRoom | None = None  # of a gang in new Pods that the namespace's quotas leave too little for
-
-    @property
-    def retry_at(self) -> datetime:
-        """When to ask again: the pause doubles with each refusal in a row."""
-        doublings: int = 2 ** min(self.tries - 1, 16)
-        return self.at + min(_LONGEST_CHANGE_PAUSE, _FIRST_CHANGE_PAUSE * doublings)
-
-    def stands(self, generation: int, now: datetime) -> bool:
-        """Whether the API server is not asked again yet, for a job of this generation."""
-        return self.generation == generation and is_between(self.at, now, self.retry_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +150,10 @@ class Answers:
             return ()
         return found.pods
 
+    def admitted_more(self, role: str, generation: int, now: datetime) -> Mapping[str, int]:
+        """What it added to the last Pod of a role, under the quotas' names."""
+        return next((pod.more for pod in self.admitted_lately(generation, now) if pod.role == role), {})
+
     def was_told(self, reason: str, now: datetime) -> bool:
         """Whether this reason was written lately."""
         return any(told == reason and is_between(at, now, at + TOLD_LATELY) for told, at in self.told)
@@ -268,7 +195,7 @@ def _not_made(answers: Answers, plan: Plan, refused: RefusedWrite, results: Sequ
     """What it teaches that a child is refused for good: the job has to wait; or it grows, and goes on without that."""
     if not plan.growth:
         return _rejected(answers, plan, refused, results, now)
-    found = _refused_change(answers, plan, EventReason.RESIZE_REFUSED, refused, now)
+    found = refused_change(answers.refused_change, plan, EventReason.RESIZE_REFUSED, refused, now)
     return replace(answers, refused_change=replace(found, growth=plan.growth), failing_since=None)
 
 
@@ -301,22 +228,10 @@ def _unchanged(answers: Answers, plan: Plan, results: Sequence[Result], now: dat
         return other
     is_growth = plan.notice is not None and plan.notice.reason is EndReason.GROWN
     reason = EventReason.RESIZE_REFUSED if is_growth else EventReason.MOVE_REFUSED
-    found = _refused_change(answers, plan, reason, refused, now)
+    found = refused_change(answers.refused_change, plan, reason, refused, now)
     if isinstance(refused, ChildRefused):  # it was none of what we add
         answers = replace(answers, sidecar_refused=False, ipc_lock_refused=False)
     return replace(answers, refused_change=found)
-
-
-def _refused_change(
-    answers: Answers, plan: Plan, reason: EventReason, refused: RefusedWrite, now: datetime
-) -> RefusedChange:
-    before, words = answers.refused_change, unchanged_message(plan, refused)
-    is_again = before is not None and (before.reason, before.generation) == (reason, plan.generation)
-    tries = before.tries + 1 if before is not None and is_again else 1
-    is_told = before is not None and is_again and before.is_told
-    is_growth = reason is EventReason.RESIZE_REFUSED
-    room = quota_room(refused.demand, refused.found) if is_growth and isinstance(refused, Quotas) else None
-    return RefusedChange(reason, words, plan.generation, now, tries, is_told, quota_room=room)
 
 
 def _failing_since(
@@ -427,7 +342,7 @@ def _undeleted(answers: Answers, results: Sequence[Result]) -> Answers:
 def _made(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime) -> Answers:
     # One that was there before, and is missed all the same, is not to be asked for without a pause either.
     is_there = any(isinstance(result, Exists) and result.manifest["kind"] == "Pod" for result in results)
-    if (is_there or any(map(_is_made_pod, results))) and unfinished(results, plan.uid) is None:
+    if (is_there or any(map(is_made_pod, results))) and unfinished(results, plan.uid) is None:
         return replace(answers, made=plan.attempt, made_at=now)
     return answers
 
@@ -437,10 +352,6 @@ def _swept(answers: Answers, plan: Plan, results: Sequence[Result]) -> Answers:
     if deleted >= {service_name(plan.job.name, plan.attempt), service_name(plan.job.name, plan.attempt - 1)}:
         return replace(answers, swept=plan.attempt)
     return answers
-
-
-def _is_made_pod(result: Result) -> bool:
-    return isinstance(result, Created) and not result.is_probe and result.manifest["kind"] == "Pod"
 
 
 def _speaks_of_ipc_lock(plan: Plan, refused: RefusedWrite, results: Sequence[Result]) -> bool:
@@ -456,7 +367,7 @@ def _speaks_of_ipc_lock(plan: Plan, refused: RefusedWrite, results: Sequence[Res
         and refused.denial.failure is DenialKind.FORBIDDEN
         and of_denial(refused.denial.message) is Symptom.POD_DENIED
         and not is_by_quota(refused)
-        and not any(_is_made_pod(result) for result in results)
+        and not any(is_made_pod(result) for result in results)
     )
 
 
@@ -469,7 +380,7 @@ def _speaks_of_sidecar(plan: Plan, refused: RefusedWrite, results: Sequence[Resu
         and refused.denial.failure in {DenialKind.FORBIDDEN, DenialKind.INVALID}
         and symptom_of(refused) in {Symptom.POD_DENIED, Symptom.OBJECT_INVALID}
         and not is_by_quota(refused)
-        and not any(_is_made_pod(result) for result in results)
+        and not any(is_made_pod(result) for result in results)
     )
 
 
@@ -484,49 +395,11 @@ def _speaks_of_cpus(refused: RefusedWrite) -> bool:
     return refused.denial.failure is DenialKind.FORBIDDEN and "cpu" in why
 
 
-def _is_of(rejection: Rejection | None, plan: Plan) -> bool:
-    """Whether there is one, of this spec."""
-    return rejection is not None and rejection.generation == plan.generation
-
-
-def _room_of(result: Result) -> QuotaRoom | None:
-    """What quotas leave that have too little left for the gang."""
-    return quota_room(replace(result.demand, given_back=()), result.found) if isinstance(result, Quotas) else None
-
-
-def _room_pause(before: Rejection | None, now: datetime) -> timedelta:
-    """The pause after a rejection that follows that one."""
-    if before is None:
-        return FIRST_ROOM_PAUSE
-    is_in_vain = now >= before.keeps_room_from
-    return min(LONGEST_ROOM_PAUSE, 2 * before.room_pause) if is_in_vain else before.room_pause
-
-
 def _rejected(answers: Answers, plan: Plan, refused: RefusedWrite, results: Sequence[Result], now: datetime) -> Answers:
-    reason, message = pending_reason(symptom_of(refused)), refusal_message(plan, refused)
-    before = answers.rejection if _is_of(answers.rejection, plan) else None
-    manifest = None if before is None else before.manifest
-    if isinstance(refused, ChildRefused | Exists):
-        manifest = refused.manifest
-    of = Refusing.PROBE if isinstance(refused, ChildRefused | Exists) and refused.is_probe else Refusing.CHILD
     tries = answers.rejections + 1
-    if manifest is not None and manifest["kind"] == "Pod":  # it is made again to be asked for, and waits for long
-        manifest = {name: value for name, value in manifest.items() if name != "spec"}
-    rejection = Rejection(
-        reason,
-        message,
-        of,
-        manifest,
-        plan.generation,
-        plan.attempt,
-        now,
-        tries,
-        quota_room=next(filter(None, map(_room_of, results)), None),
-        made_pods=any(map(_is_made_pod, results)),
-        room_pause=_room_pause(before, now),
-    )
+    rejection = rejection_of(plan, refused, answers.rejection, now, tries=tries, results=results)
     answers = replace(answers, rejection=rejection, rejections=tries)
-    if of is Refusing.CHILD:  # all of this attempt is taken back, and it begins again under its number
+    if rejection.of is Refusing.CHILD:  # all of this attempt is taken back, and it begins again under its number
         answers = replace(answers, made=0, made_at=None)
     if isinstance(refused, ChildRefused):
         answers = replace(answers, sidecar_refused=False)

@@ -276,6 +276,11 @@ def judged(result: Result, uid: str) -> Judgement:
             return Judgement.DONE
 
 
+def is_made_pod(result: Result) -> bool:
+    """Whether it is a Pod that was made, and not on trial."""
+    return isinstance(result, Created) and not result.is_probe and result.manifest["kind"] == "Pod"
+
+
 def is_by_quota(result: Result) -> bool:
     """Whether a quota refuses a child."""
     return (

@@ -1,9 +1,12 @@
 """Questions to placement on one walk: once per shape and room, within the namespace's budget."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
 
 from closeknit.cluster.booking.booking import BookingShare
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.objects.pod_requests import Needs
 from closeknit.lifecycle.verdict import Wait
 from closeknit.placement.current_placement import current_placement
 from closeknit.placement.gang.cache import Tables
@@ -15,6 +18,7 @@ from closeknit.placement.values.placement import NoFit, Placement
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.memo.question_budget import QuestionBudget, steps_of_selection, steps_of_words
 from closeknit.scheduling.memo.refusal_words import wait_for
+from closeknit.scheduling.queue.admitted_needs import counts_until, with_admitted
 from closeknit.scheduling.queue.entries import (
     NOT_ASKED,
     Case,
@@ -36,7 +40,8 @@ class Questions:
     this walk one of its `freed`.
     """
 
-    def __init__(self, last: Schedule, tables: Tables, budget: QuestionBudget) -> None:
+    def __init__(self, last: Schedule, tables: Tables, budget: QuestionBudget, now: datetime) -> None:
+        self._now = now
         self.last = last
         """The last decision."""
         self.refused: dict[RequestShape, ShapeRefusal] = {}
@@ -51,8 +56,16 @@ class Questions:
         """The last placement of each shape on this walk, and the cluster that it is of."""
 
     def request(self, case: Case) -> Request:
-        """The job's request, as many jobs share it."""
-        return self._tables.request(case.job.spec, case.volumes.required)
+        """The job's request, as many jobs share it; of one that could not start with what admission adds."""
+        asked = self._tables.request(case.job.spec, case.volumes.required)
+        if not case.job.status.attempts or counts_until(case, self._now) is None:
+            return asked
+        return replace(asked, needs=with_admitted(asked.needs, case, self._now))
+
+    def needs_as_admitted(self, case: Case) -> Needs:
+        """What its worker needs of a node where others are to go for it."""
+        needs = self._tables.request(case.job.spec, case.volumes.required).needs
+        return with_admitted(needs, case, self._now)
 
     def shape(self, asked: Request) -> RequestShape:
         """The one object for all jobs with this request."""

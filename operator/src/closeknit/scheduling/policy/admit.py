@@ -21,6 +21,7 @@ from closeknit.placement.values.request import Request
 from closeknit.scheduling.policy.patience import asked_again_at
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.policy.spares import with_spares
+from closeknit.scheduling.queue.admitted_needs import counts_until
 from closeknit.scheduling.queue.entries import NOT_ASKED, BehindKey, Case, Outcome, RequestShape, is_kept_for
 from closeknit.scheduling.queue.queue_reservation import Ask, behind_key
 from closeknit.scheduling.queue.room import Room
@@ -32,19 +33,20 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
     known = case.known.shape if case.known is not None else None
     may_be_refused = walk.probation.may_be_refused(job, case.answers)
     away = avoided_nodes(job, room.cluster, walk.now)
+    due = asked_again_at(away.until, counts_until(case, walk.now))
     patience = patient_until(job, walk.now)
     is_kept_whole = patience is not None and job.spec.topology.fabric.preferred is None
     shape = known if patience is None else None
-    if shape is None or shape.request.avoided != away.nodes or shape.request.patient_level is not None:
+    if shape is None or not _is_asked(shape, case, walk, away):
         shape = _shape(case, room, walk, away, is_patient=patience is not None and not is_kept_whole)
     if shape is None:
         return questions.not_asked(known)
     alone = with_own_gpus_free(job, case.pods, room.cluster).without(away.devices)
-    again = asked_again_at(patience, away.until)
+    again = asked_again_at(patience, due)
     is_like_others = alone is room.cluster  # nothing is free for it alone
     key = behind_key(case, shape, is_whole=is_kept_whole) if is_like_others else None
     wait = None if key is None else walk.reserving.known_wait(case, key, room)
-    known_outcome = None if wait is None else Outcome(wait, shape, until=again, is_settled=not away.until, behind=key)
+    known_outcome = None if wait is None else Outcome(wait, shape, until=again, is_settled=not due, behind=key)
     put_off = known_outcome or _put_off(case, room, walk, shape, alone, is_trial=may_be_refused)
     if put_off is not None:
         return put_off
@@ -61,16 +63,16 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
             # It would be told so, and otherwise a moment later: two writes with each try of another job.
             return Outcome(NOT_ASKED, shape, is_settled=False)
         is_waiting = shape.request.patient_level is not None  # whatever it is refused for, now or in newer words
-        again = asked_again_at(patience if is_waiting else None, away.until)
+        again = asked_again_at(patience if is_waiting else None, due)
         # What is left of it may come to count as free for it alone, on a node that recovers.
         has_left = bool(case.pods or room.cluster.claims_of(case.key))
         scene = None if alone is room.cluster else room.scene
-        return Outcome(answer, shape, until=again, is_settled=not (has_left or away.until), scene=scene)
+        return Outcome(answer, shape, until=again, is_settled=not (has_left or due), scene=scene)
     answer = chosen(shape.request, answer, case.volumes.choices, alone, walk)
     ask = partial(_asked_elsewhere, shape.request, case.volumes.choices, walk, is_kept_whole=is_kept_whole)
     passing = _passing(case, room, walk, shape, key, ask, answer, alone)
     if not isinstance(passing, Placement):
-        passing.until, passing.is_settled = again, passing.is_settled and not away.until
+        passing.until, passing.is_settled = again, passing.is_settled and not due
         return passing
     answer = passing
     if (refusal := walk.probation.refusal(job, case.answers, is_trial=may_be_refused)) is not None:
@@ -108,6 +110,16 @@ def _booked(
     walk.reserving.note(job, answer)
     booked = room.less(room.cluster.with_job(assumed(job, answer)), is_trial=is_trial)
     return Outcome(Book(answer), shape, is_settled=False, room=booked)
+
+
+def _is_asked(shape: RequestShape, case: Case, walk: Walk, away: AvoidedNodes) -> bool:
+    """Whether it is what the job asks without patience."""
+    asked = shape.request
+    return (
+        asked.avoided == away.nodes
+        and asked.patient_level is None
+        and asked.needs == walk.questions.request(case).needs
+    )
 
 
 def _shape(case: Case, room: Room, walk: Walk, away: AvoidedNodes, *, is_patient: bool) -> RequestShape | None:

@@ -14,8 +14,9 @@ from closeknit.lifecycle.attempt.own_pods import is_own
 from closeknit.lifecycle.status.pauses import is_between, lingers_from, restart_at
 from closeknit.lifecycle.status.stored_job import is_finished
 from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
-from closeknit.lifecycle.writes.answers import Answers, Refusing, Rejection
+from closeknit.lifecycle.writes.answers import Answers
 from closeknit.lifecycle.writes.denial_words import SYSTEM_NAMESPACE
+from closeknit.lifecycle.writes.refusals import Refusing, Rejection
 from closeknit.scheduling.memo.template_memory import needs_templates
 from closeknit.scheduling.policy import supported
 from closeknit.scheduling.policy.policy_context import Walk

@@ -17,7 +17,8 @@ from closeknit.lifecycle.status.conditions import is_true
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
-from closeknit.lifecycle.writes.answers import NOTHING, Answers, Rejection
+from closeknit.lifecycle.writes.answers import NOTHING, Answers
+from closeknit.lifecycle.writes.refusals import Rejection
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.queue.entries import Outcome
 

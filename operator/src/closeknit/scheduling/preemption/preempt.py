@@ -12,14 +12,11 @@ where it fits without, now or once what goes anyway is gone: Pods of ended attem
 job that others make room for, and one that makes room, makes none for a third.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from closeknit.api.names import Role
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.objects.pod_requests import CPU, MEMORY
 from closeknit.lifecycle.attempt.avoided_nodes import AvoidedNodes, avoided_nodes
 from closeknit.lifecycle.book_gang import assumed
 from closeknit.lifecycle.status.pauses import failed_starts
@@ -200,7 +197,8 @@ def _asked(case: Case, outcome: Outcome, room: Room, walk: Walk) -> Request | No
     if (barred := walk.probation.refusal(case.job, case.answers, is_trial=is_trial)) is not None:
         put_off(outcome, case.job, barred)
         return None
-    asked = as_admitted(replace(shape.request, patient_level=None, gpus=_most(case, walk)), case, walk.now)
+    needs = walk.questions.needs_as_admitted(case)
+    asked = replace(shape.request, patient_level=None, gpus=_most(case, walk), needs=needs)
     if asked.needs != shape.request.needs and case.answers.admitted is not None:
         forgotten = case.answers.admitted.until
         outcome.until = min(forgotten, outcome.until or forgotten)
@@ -215,23 +213,11 @@ def _asked(case: Case, outcome: Outcome, room: Room, walk: Walk) -> Request | No
     return asked
 
 
-def as_admitted(asked: Request, case: Case, now: datetime) -> Request:
-    """The request of one for whom others are to go: its workers need of a node what admission gave to the last one,
-    too, for example a LimitRange's CPUs. In free room it starts without that, for admission may have changed."""
-    pods = case.answers.admitted_lately(case.job.metadata.generation, now)
-    more = next((pod.more for pod in pods if pod.role == Role.WORKER), {})
-    if not more:
-        return asked
-    needs = Counter(dict(asked.needs))
-    needs.update({name: more.get(name, 0) for name in (CPU, MEMORY)})
-    return replace(asked, needs=tuple(sorted((+needs).items())))
-
-
 def refused_until(case: Case, now: datetime) -> datetime | None:
     """Until when nobody goes for a job that was refused after others had made room for it, or whose last attempts could
     not start; None where somebody may."""
     failed = failed_starts(case.job.status, now)
-    ends = [] if failed is None else [failed.until]
+    ends = [failed.until] if failed is not None and failed.bars_room else []
     rejection, made_at = case.answers.rejection, case.answers.room_made_at
     if rejection is not None and made_at is not None and rejection.generation == case.job.metadata.generation:
         ends.append(made_at + _IN_VAIN_FOR)

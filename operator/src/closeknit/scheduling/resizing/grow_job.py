@@ -21,8 +21,8 @@ from closeknit.lifecycle.status.conditions import is_true, moment, stated
 from closeknit.lifecycle.transitions.ends import KEPT_ATTEMPTS
 from closeknit.lifecycle.transitions.next_status import GROWS_AFTER
 from closeknit.lifecycle.verdict import Grow, Keep
-from closeknit.lifecycle.writes.answers import RefusedChange
 from closeknit.lifecycle.writes.quota_shortfall import QuotaRoom
+from closeknit.lifecycle.writes.refusals import RefusedChange
 from closeknit.placement.values.placement import Placement
 from closeknit.scheduling.elastic.sizes import largest, largest_within, more
 from closeknit.scheduling.policy.hold import held
