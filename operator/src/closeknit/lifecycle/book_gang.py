@@ -35,7 +35,7 @@ from closeknit.cluster.booking.parameter_servers import dealt
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.job_volumes import Volumes, sources
 from closeknit.cluster.objects.storage import ONE_POD
-from closeknit.cluster.pods.pod import DEFAULT_GRACE_S
+from closeknit.cluster.pods.pod import DEFAULT_GRACE_S, Pod
 from closeknit.launch.environment.environment import Environment, environment
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.manifests.oversize import ALWAYS_FIT, oversize
@@ -106,6 +106,7 @@ def book(subject: Subject, placement: Placement, why: str = "") -> Plan:
     """The booking of the placement, and all children of the attempt; of one whose other Pods stay only the new ones.
     `why` a job leaves the GPUs that it has by choice: nothing is stored then where the API server refuses the gang."""
     job, number = subject.job, subject.attempt
+    left: Iterable[Pod] = ()
     booked = _placement_status(job, placement)
     stored, is_by_choice = job.status.placement, bool(why)
     if stored is not None and stored.swapping:
@@ -113,6 +114,7 @@ def book(subject: Subject, placement: Placement, why: str = "") -> Plan:
         if isinstance(swapped, Plan):
             return swapped
         number += 1  # all Pods are new; the old ones go once that is stored
+        left = (pod for pod in subject.children.own if pod.is_live)
     booking = _booking(job, placement, number)
     made = _gang(subject, booking, booked)
     found = environment(made, 0)
@@ -121,6 +123,7 @@ def book(subject: Subject, placement: Placement, why: str = "") -> Plan:
     is_free = not leftovers(job, subject.children, subject.cluster, made, indexes)  # else they are made once it is
     children = creation.whole(made, with_others=True)
     asked = quota_demand(children.manifests, may_be_counted=may_be_counted(subject), gpus=booking.gpus)
+    asked = replace(asked, given_back=given_back(left))
     if not is_free:
         children = creation.Creation()
     plan = subject.plan(

@@ -98,6 +98,44 @@ def test_a_quota_that_has_no_room_for_the_new_pod_is_told_in_the_end() -> None:
     assert story.status().placement is None
 
 
+def told_otherwise(used: int) -> Story:
+    """A gang that has lost a node, and whose Pods are all to be new, below a quota of three Pods."""
+    story = running()
+    story.quotas = [Quota("gang", {"pods": str(used)}, {"pods": "3"})]
+    story.sidecar_image = "agent:2"
+    kill_nodes(story, nodes(story)[1])
+    return story
+
+
+def test_where_all_pods_are_new_the_quota_gets_back_what_those_of_before_take() -> None:
+    story = told_otherwise(3)
+    for _ in range(6):
+        story.write_once()
+        story.pass_time(10)
+    assert story.status().attempt == 2
+    assert placement(story).lost is None
+
+
+def test_where_all_pods_are_new_and_refused_that_is_asked_ever_more_seldom_and_told_in_the_end() -> None:
+    """Before it is stored, and so for another attempt than the one of the status."""
+    story = told_otherwise(2)
+    reads, held_s = 0, 0
+    while story.status().placement is not None and held_s < 900:
+        plans = [plan for plan in story.plans() if plan.writes]
+        reads += sum(plan.demand is not None for plan in plans)
+        for plan in plans:
+            story.write(plan)
+        assert story.status().placement is None or {FIRST, THIRD} <= set(story.pods())
+        story.pass_time(3)
+        held_s += 3
+    assert reads < 25
+    assert 590 < held_s < 620, "it holds what it has for ten minutes"
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None
+    assert pending.reason == PendingReason.QUOTA_EXCEEDED
+
+
 def test_an_operator_of_another_release_that_finds_a_swap_booked_makes_all_pods_anew() -> None:
     """The old one ended between its booking and the new Pod: sidecars of two releases may not understand each other."""
     story = running()

@@ -59,8 +59,7 @@ def gate(
     if volumes.unavailable is not None:
         words = f"{volumes.unavailable}; it holds nothing, and starts as soon as that is mended"
         return Refusal(WaitCause.REFUSED, PendingReason.VOLUME_UNAVAILABLE, words)
-    rejection = _standing(job, answers)
-    if rejection is not None and is_between(rejection.at, now, rejection.retry_at):
+    if (rejection := standing(job, answers, now)) is not None:
         return Refusal(WaitCause.REFUSED, rejection.reason, rejection.message, until=rejection.retry_at)
     ready = restart_at(job.status, now)
     if ready is not None:
@@ -112,10 +111,13 @@ def _rejected_child(job: TrainingJob, answers: Answers) -> Refusal | None:
     return Refusal(WaitCause.REFUSED, rejection.reason, rejection.message)
 
 
-def _standing(job: TrainingJob, answers: Answers) -> Rejection | None:
-    """The rejection of this spec; after a change of the job the API server is asked again at once."""
+def standing(job: TrainingJob, answers: Answers, now: datetime) -> Rejection | None:
+    """The rejection of this spec for as long as the job is not tried again; after a change of it the API server is asked
+    at once."""
     rejection = answers.rejection
-    return rejection if rejection is not None and rejection.generation == job.metadata.generation else None
+    if rejection is None or rejection.generation != job.metadata.generation:
+        return None
+    return rejection if is_between(rejection.at, now, rejection.retry_at) else None
 
 
 def gated(case: Case, room: Room, walk: Walk) -> Outcome | None:

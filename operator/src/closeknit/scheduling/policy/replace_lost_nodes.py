@@ -12,6 +12,8 @@ ordinary ones, and after its own.
 A gang whose nodes NVLink may join is placed as a whole: in the NVLink domain where its other nodes are, if it fits
 there.
 
+A gang whose Pods the API server refused is tried again at the pace of refusals.
+
 What is lost before the first Pod of the next attempt is made is the same loss: several of them are one restart. While
 another node of the gang has missed a sign of life nothing is done for UNDECIDED_FOR. A held node that is not Ready is
 replaced with the lost ones where all can be; until then it stays held, for it may be a blip.
@@ -41,6 +43,7 @@ from closeknit.placement.values.placement import Placement, Share
 from closeknit.placement.values.request import NOBODY, Request, request
 from closeknit.placement.values.sentences import count
 from closeknit.scheduling.elastic.sizes import fewer, largest
+from closeknit.scheduling.policy.gates import standing
 from closeknit.scheduling.policy.patience import asked_again_at
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.policy.spares import (
@@ -87,6 +90,12 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     as_it_is = held.shares if news else shares
     if (ready := _ready_at(job, ended, shares, room.cluster, now)) is not None:
         return Outcome(Hold(as_it_is), until=ready, is_settled=False)
+    if (refused := standing(job, case.answers, now)) is not None:
+        if not _is_held(ended, now):
+            return _given_back(shares)
+        until = min(refused.retry_at, ended + HELD_FOR)
+        words = f"{refused.message}; it holds {_kept(shares)} until {timestamp(ended + HELD_FOR)}"
+        return Outcome(Hold(as_it_is, words), until=until, is_settled=False)
     away = avoided_nodes(job, room.cluster, now)
     asked = replace(
         request(NOBODY, job.spec, case.volumes.required),
@@ -369,10 +378,13 @@ def _lost(shares: Sequence[BookingShare]) -> list[BookingShare]:
     return [share for share in shares if share.lost and share.server is None]
 
 
-def _loss(shares: Sequence[BookingShare]) -> str:
-    lost = _lost(shares)
+def _kept(shares: Sequence[BookingShare]) -> str:
     kept = sum(1 for share in shares if not share.lost and share.server is None)
-    return f"it lost {names([share.node for share in lost])} and holds {count(kept, 'node')} of {kept + len(lost)}"
+    return f"{count(kept, 'node')} of {kept + len(_lost(shares))}"
+
+
+def _loss(shares: Sequence[BookingShare]) -> str:
+    return f"it lost {names([share.node for share in _lost(shares)])} and holds {_kept(shares)}"
 
 
 def _words(shares: Sequence[BookingShare], asked: Request, why_whole: str | None) -> str:
