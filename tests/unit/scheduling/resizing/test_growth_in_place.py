@@ -328,3 +328,14 @@ def test_a_rank_that_fails_of_its_own_while_new_pods_are_made_is_charged_and_jud
         ends(story, WORKERS[1], code)
         last = story.status().attempts[-1]
         assert (story.status().state, last.charged) == (state, True)
+
+
+def test_an_added_pod_that_ends_because_somebody_deletes_it_charges_nothing() -> None:
+    """Its container has ended by the signal before anybody looked."""
+    story = small()
+    grow(story)
+    story.run_all()
+    story.mark_deleted(ADDED)
+    ends(story, ADDED, 143)
+    last = story.status().attempts[-1]
+    assert (last.reason, last.charged, story.status().state) == ("ChildDeleted", False, State.STARTING)

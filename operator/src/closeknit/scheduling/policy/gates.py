@@ -112,8 +112,7 @@ def _rejected_child(job: TrainingJob, answers: Answers) -> Refusal | None:
 
 
 def standing(job: TrainingJob, answers: Answers, now: datetime) -> Rejection | None:
-    """The rejection of this spec for as long as the job is not tried again; after a change of it the API server is asked
-    at once."""
+    """The rejection of this spec for as long as the job is not tried again; after a change of it that is at once."""
     rejection = answers.rejection
     if rejection is None or rejection.generation != job.metadata.generation:
         return None

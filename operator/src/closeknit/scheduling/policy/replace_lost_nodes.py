@@ -88,14 +88,8 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if news and not (may_come_back and _is_held(ended, now)):
         return Outcome(Hold(shares), is_settled=False)  # what that frees counts once it is stored
     as_it_is = held.shares if news else shares
-    if (ready := _ready_at(job, ended, shares, room.cluster, now)) is not None:
-        return Outcome(Hold(as_it_is), until=ready, is_settled=False)
-    if (refused := standing(job, case.answers, now)) is not None:
-        if not _is_held(ended, now):
-            return _given_back(shares)
-        until = min(refused.retry_at, ended + HELD_FOR)
-        words = f"{refused.message}; it holds {_kept(shares)} until {timestamp(ended + HELD_FOR)}"
-        return Outcome(Hold(as_it_is, words), until=until, is_settled=False)
+    if (pause := _pause(case, ended, shares, as_it_is, room, now)) is not None:
+        return pause
     away = avoided_nodes(job, room.cluster, now)
     asked = replace(
         request(NOBODY, job.spec, case.volumes.required),
@@ -305,6 +299,27 @@ def _booked(placement: Placement, job: TrainingJob, room: Room) -> Outcome:
     """It gets this: all that it holds already, and other nodes where it holds nothing."""
     booked = with_spares_of(assumed(job, placement), job)  # what it gives up others get once that is stored
     return Outcome(Book(placement), is_settled=False, room=room.less(room.cluster.with_job(booked)))
+
+
+def _pause(
+    case: Case,
+    ended: datetime,
+    shares: Sequence[BookingShare],
+    as_it_is: tuple[BookingShare, ...],
+    room: Room,
+    now: datetime,
+) -> Outcome | None:
+    """The verdict while nothing is replaced; None where something may be."""
+    if (ready := _ready_at(case.job, ended, shares, room.cluster, now)) is not None:
+        return Outcome(Hold(as_it_is), until=ready, is_settled=False)
+    refused = standing(case.job, case.answers, now)
+    if refused is None:
+        return None
+    until = ended + HELD_FOR
+    if not _is_held(ended, now):
+        return _given_back(shares)
+    words = f"{refused.message}; it holds {_kept(shares)} until {timestamp(until)}"
+    return Outcome(Hold(as_it_is, words), until=min(refused.retry_at, until), is_settled=False)
 
 
 def _ready_at(
