@@ -15,7 +15,7 @@ from closeknit.placement.values.sentences import listed
 
 def failed_start_words(job: TrainingJob, cluster: Cluster, answers: Answers, now: datetime) -> tuple[str, ...]:
     """What follows from them, as clauses: what admission added to the last Pod counts, and nobody makes room for a job
-    that is above others."""
+    whose class is above another one."""
     failed = failed_starts(job.status, now)
     if failed is None:
         return ()
@@ -24,8 +24,7 @@ def failed_start_words(job: TrainingJob, cluster: Cluster, answers: Answers, now
     words = (f"admission added {listed(added, 'and')} to its last Pod, which counts, too",) if added else ()
     if not failed.bars_room or not cluster.may_preempt(job):
         return words
-    mine = cluster.priority(job)
-    if all(cluster.priority(other) >= mine for other in cluster.jobs.values()):
+    if cluster.priority(job) <= min((cluster.default_priority, *cluster.priorities.values())):
         return words
     last = "last attempt" if failed.number == 1 else f"last {failed.number} attempts"
     return (*words, f"nobody makes room for it before {timestamp(failed.until)}, since its {last} could not start")

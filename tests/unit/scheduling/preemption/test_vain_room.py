@@ -81,13 +81,13 @@ def test_for_whom_the_scheduler_takes_nowhere_others_end_ever_more_seldom() -> N
     assert story.status("urgent").state is State.RUNNING
 
 
-def test_who_is_above_nobody_is_not_told_of_room() -> None:
-    story = site(plugin_node, job("low", **HIGH))
+def test_whose_class_is_above_no_other_is_not_told_of_room() -> None:
+    story = site(plugin_node, job("low"))
     ended = [
         {"number": number, "reason": EndReason.UNSCHEDULABLE, "charged": False, "ended": timestamp(story.now)}
         for number in (1, 2)
     ]
-    story.add({**job("urgent", **HIGH), "status": {"state": "Restarting", "attempt": 3, "attempts": ended}})
+    story.add({**job("urgent"), "status": {"state": "Restarting", "attempt": 3, "attempts": ended}})
     story.settle()
     story.pass_time(120)
     story.settle()
