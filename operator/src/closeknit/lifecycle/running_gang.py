@@ -121,7 +121,8 @@ def _missed(attempt: Attempt, words: str, *, is_fit: bool) -> Plan:
     if have_failed or attempt.ending:
         found = blameless(attempt) or preflight_result.failed(attempt, failing)
         if found is None and have_failed and attempt.is_growing:
-            found = child_deleted(attempt, is_fit=is_fit) if attempt.ending else failed(attempt, is_fit=is_fit)
+            are_deleted = all(pod in attempt.ending for pod in failing)
+            found = child_deleted(attempt, is_fit=is_fit) if are_deleted else failed(attempt, is_fit=is_fit)
         if found is not None:
             return found
     return abandoned(attempt.subject, attempt.booking.shares, words)

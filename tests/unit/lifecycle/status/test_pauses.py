@@ -6,6 +6,7 @@ import pytest
 
 from closeknit.api.reasons import EndReason
 from closeknit.api.trainingjob_status import EndedAttempt, TrainingJobStatus, UnfitNode
+from closeknit.api.wire import Condition
 from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.lifecycle.status.pauses import failed_starts, over_at, restart_at
 from scenarios.story import NOW
@@ -111,33 +112,52 @@ def failed(*ago_min: int, reason: EndReason = EndReason.UNSCHEDULABLE, unfit: bo
     return [attempt.model_copy(update={"unfit": nodes}) for attempt in attempts]
 
 
+def missing(*ago_min: int) -> list[EndedAttempt]:
+    return failed(*ago_min, reason=EndReason.OBJECT_MISSING, unfit=False)
+
+
 @pytest.mark.parametrize(
     ("attempts", "expected"),
     [
-        pytest.param(failed(1), (1, 9, False), id="another node may take it: others may make room"),
-        pytest.param(failed(3, 1), (2, 19, True), id="twenty minutes after the second"),
-        pytest.param(failed(3, 2, 1), (3, 39, True), id="forty after the third"),
-        pytest.param(failed(*range(10, 0, -1)), (10, 719, True), id="twelve hours at most"),
+        pytest.param(failed(1), (1, 9, None), id="another node may take it"),
+        pytest.param(failed(3, 1), (2, 19, None), id="or a third one"),
+        pytest.param(failed(3, 2, 1), (3, 39, 9), id="most likely it is the job"),
+        pytest.param(failed(*range(10, 0, -1)), (10, 719, 9), id="twelve hours at most"),
         pytest.param(failed(3, 1, reason=EndReason.NODE_LOST), None, id="a dead node is no sign"),
-        pytest.param(failed(1, reason=EndReason.OBJECT_MISSING, unfit=False), (1, 9, True), id="no node would take it"),
+        pytest.param(missing(1), (1, 9, None), id="it may come"),
+        pytest.param(missing(3, 1), (2, 19, 9), id="no node would take it"),
+        pytest.param(missing(*range(8, 0, -1)), (8, 719, 59), id="an hour"),
         pytest.param(failed(30, 21), None, id="that is over"),
+        pytest.param(failed(*range(10080, 10073, -1), 1), (1, 9, None), id="those of last week do not count"),
     ],
 )
 def test_a_job_that_could_not_start_is_taken_not_to_start_for_a_while(
-    attempts: list[EndedAttempt], expected: tuple[int, int, bool] | None
+    attempts: list[EndedAttempt], expected: tuple[int, int, int | None] | None
 ) -> None:
-    found = failed_starts(TrainingJobStatus(attempts=attempts), NOW)
-    told = None if found is None else (found.number, (found.until - NOW) // timedelta(minutes=1), found.bars_room)
-    assert told == expected
+    assert told(TrainingJobStatus(attempts=attempts)) == expected
+
+
+def told(status: TrainingJobStatus) -> tuple[int, int, int | None] | None:
+    """How many there are, and for how many minutes they and the bar last."""
+    minute, known = timedelta(minutes=1), failed_starts(status, NOW)
+    if known is None:
+        return None
+    barred = known.bars_room_until
+    return len(known.attempts), (known.until - NOW) // minute, None if barred is None else (barred - NOW) // minute
 
 
 def test_a_run_ends_the_row_of_failed_starts_and_what_others_caused_does_not() -> None:
     attempts = failed(9, 7, 5, 3, 1)
     attempts[1] = attempts[1].model_copy(update={"ran": "2m"})
     attempts[3] = attempts[3].model_copy(update={"reason": EndReason.PREEMPTED})
-    found = failed_starts(TrainingJobStatus(attempts=attempts), NOW)
-    assert found is not None
-    assert (found.number, found.until) == (2, NOW + timedelta(minutes=19))
+    assert told(TrainingJobStatus(attempts=attempts)) == (2, 19, None)
+
+
+@pytest.mark.parametrize(("ago_min", "expected"), [(2, (1, 9, None)), (0, None)])
+def test_who_resumes_a_job_has_it_tried_as_a_new_one(ago_min: int, expected: tuple[int, int, None] | None) -> None:
+    at = timestamp(NOW - timedelta(minutes=ago_min))
+    resumed = Condition(type="Suspended", status="False", reason="Resumed", message="", last_transition_time=at)
+    assert told(TrainingJobStatus(attempts=failed(5, 3, 1), conditions=[resumed])) == expected
 
 
 def test_a_clock_that_was_set_back_keeps_nobody_from_making_room() -> None:

@@ -339,3 +339,13 @@ def test_an_added_pod_that_ends_because_somebody_deletes_it_charges_nothing() ->
     ends(story, ADDED, 143)
     last = story.status().attempts[-1]
     assert (last.reason, last.charged, story.status().state) == ("ChildDeleted", False, State.STARTING)
+
+
+def test_a_rank_that_fails_of_its_own_is_charged_though_somebody_deletes_an_added_pod() -> None:
+    story = small()
+    grow(story)
+    story.run_all()
+    story.mark_deleted(ADDED)
+    ends(story, WORKERS[1], 1)
+    last = story.status().attempts[-1]
+    assert (last.reason, last.charged) == ("PodFailed", True)

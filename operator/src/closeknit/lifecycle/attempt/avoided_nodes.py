@@ -17,7 +17,7 @@ from closeknit.cluster.objects.nic_exposure import nic_exposure
 from closeknit.cluster.pods.pod import Pod
 from closeknit.lifecycle.attempt.own_pods import is_own
 from closeknit.lifecycle.status.conditions import moment, timestamp
-from closeknit.lifecycle.status.pauses import CLOCK_SKEW, is_between, lingers_from
+from closeknit.lifecycle.status.pauses import CLOCK_SKEW, failed_starts, is_between, lingers_from
 
 # Other Pods mostly hold what a scheduler or a kubelet lacks on a node, and they come and go unannounced: the node is
 # tried again at the pace of people.
@@ -85,6 +85,16 @@ def avoided_nodes(job: TrainingJob, cluster: Cluster, now: datetime) -> AvoidedN
             for attempt, until, same in found[:_TOLD_ATTEMPTS]
         ),
     )
+
+
+def tried_in_vain(job: TrainingJob, cluster: Cluster, now: datetime) -> frozenset[str]:
+    """Nodes on which nobody makes room for the job now: it could not start there, and they have not changed since."""
+    failed = failed_starts(job.status, now)
+    found = set[str]()
+    for attempt in failed.attempts if failed is not None else ():
+        stuck = _overdue(job, attempt.number, moment(attempt.ended), cluster) if attempt.unfit else ()
+        found.update(each.name for each in attempt.unfit or () if not each.devices and _is_same(each, cluster, stuck))
+    return frozenset(found)
 
 
 def _parts(unfit: UnfitNode) -> list[tuple[str, str | None]]:

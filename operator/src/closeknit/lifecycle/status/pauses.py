@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 
-from closeknit.api.reasons import EndReason
+from closeknit.api.reasons import ConditionType, EndReason
 from closeknit.api.trainingjob_status import EndedAttempt, TrainingJobStatus
-from closeknit.lifecycle.status.conditions import moment
+from closeknit.lifecycle.status.conditions import found, moment
 
 # Ends that the same attempt again may not meet. One is taken for bad luck; of several in a row each waits twice as long
 # as the one before.
@@ -27,8 +28,8 @@ _BAD_LUCK = frozenset(
         EndReason.POD_FAILED,
     }
 )
-# Ends that the next attempt most likely meets again, wherever the job is placed: what refused it, for example a
-# scheduler that knows of more CPUs than the template asks for, is nothing that placement sees.
+# Ends that the next attempt may well meet again: what refused it, for example a scheduler that knows of more CPUs than
+# the template asks for, is nothing that placement sees.
 _COMES_BACK = frozenset(
     {
         EndReason.GPU_TAKEN,
@@ -42,9 +43,13 @@ _COMES_BACK = frozenset(
     }
 )
 # Others may have ended for each of them in vain. The first is as long as a node that refused a Pod is avoided
-# (avoided_nodes.py), the second as long as room is kept in vain at most (writes/answers.py).
+# (avoided_nodes.py), the second as long as room is kept in vain at most (writes/refusals.py), and the third as long as
+# nobody goes for a job that was refused after others had made room for it (preempt.py).
 _FIRST_FAILED_FOR = timedelta(minutes=10)
 _LONGEST_FAILED_FOR = timedelta(hours=12)
+_LONGEST_WITHOUT_NODES = timedelta(hours=1)
+_FAILED_IN_A_ROW = 2 * _LONGEST_FAILED_FOR  # one that ended before that says nothing of today
+_MANY_NODES_REFUSE = 3  # most likely it is the job
 _IN_A_ROW = timedelta(minutes=10)  # an attempt that ends so long after the one before has had its chance
 _LONGEST_PAUSE_S = 300
 # No event reports a missing object when it comes, and nothing else is tried: at the pace of people.
@@ -114,30 +119,45 @@ def restart_at(status: TrainingJobStatus, now: datetime) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class FailedStarts:
-    """Attempts that ended before all ranks ran, since the last time that they did."""
+    """Attempts that ended before all ranks ran, since the last time that they did, and since the job was resumed."""
 
-    number: int
+    attempts: tuple[EndedAttempt, ...]
+    """The newest first; one at least."""
     until: datetime
-    """So long the next one is taken to end so, too, wherever it is as it was; each of them doubles that."""
-    bars_room: bool
-    """Whether nobody makes room for the job meanwhile. After one alone that only some nodes refused, others may."""
+    """So long the next one is taken to end so, too, where it was; each of them doubles that."""
+
+    @property
+    def last(self) -> datetime:
+        """When the newest ended."""
+        return moment(self.attempts[0].ended)
+
+    @property
+    def bars_room_until(self) -> datetime | None:
+        """Until when nobody makes room for the job, wherever that is; None for now. After several that no node is to
+        blame for that doubles, and one node after the other refuses it at a bounded rate."""
+        ends = []
+        without_nodes = [each for each in self.attempts if not each.unfit]
+        if len(without_nodes) > 1:
+            pause = _FIRST_FAILED_FOR * 2 ** (len(without_nodes) - 2)
+            ends.append(moment(without_nodes[0].ended) + min(pause, _LONGEST_WITHOUT_NODES))
+        if len(self.attempts) >= _MANY_NODES_REFUSE:
+            ends.append(self.last + _FIRST_FAILED_FOR)
+        return max(ends, default=None)
 
 
 def failed_starts(status: TrainingJobStatus, now: datetime) -> FailedStarts | None:
     """Those that count now; None where none do."""
-    number, last = 0, None
-    for ended in reversed(status.attempts):
-        if ended.ran is not None:
-            break
-        if ended.reason in _COMES_BACK:
-            number, last = number + 1, last or ended
-    if last is None:
+    resumed = found(status.conditions, ConditionType.SUSPENDED)
+    since = now - _FAILED_IN_A_ROW
+    if resumed is not None and resumed.status == "False":
+        since = max(since, _read(resumed.last_transition_time) or since)
+    row = takewhile(lambda each: each.ran is None and moment(each.ended) >= since, reversed(status.attempts))
+    failed = tuple(each for each in row if each.reason in _COMES_BACK)
+    if not failed:
         return None
-    since = moment(last.ended)
-    until = since + min(_FIRST_FAILED_FOR * 2 ** (number - 1), _LONGEST_FAILED_FOR)
-    if not is_between(since - CLOCK_SKEW, now, until):
-        return None
-    return FailedStarts(number, until, bars_room=number > 1 or not last.unfit)
+    last = moment(failed[0].ended)
+    until = last + min(_FIRST_FAILED_FOR * 2 ** (len(failed) - 1), _LONGEST_FAILED_FOR)
+    return FailedStarts(failed, until) if is_between(last - CLOCK_SKEW, now, until) else None
 
 
 def _has_set_its_nodes_aside(ended: EndedAttempt) -> bool:

@@ -12,7 +12,6 @@ refused, or its new place is gone, it stays, and the gang gives back what it hel
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import combinations
 
@@ -28,7 +27,7 @@ from closeknit.placement.values.request import Request
 from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.policy_context import Policy, Walk
 from closeknit.scheduling.preemption.elsewhere import elsewhere
-from closeknit.scheduling.preemption.preempt import MOST_GRACE, refused_until
+from closeknit.scheduling.preemption.preempt import MOST_GRACE, for_others_to_go, refused_until
 from closeknit.scheduling.preemption.trial_placement import placed
 from closeknit.scheduling.preemption.words import room_words
 from closeknit.scheduling.queue.entries import Case, Outcome
@@ -67,7 +66,7 @@ def _by_moves(case: Case, room: Room, walk: Walk, outcome: Outcome) -> Outcome:
         return outcome
     ready = max(since + WAITS_FOR_ITSELF, walk.now + AGAIN if walk.now >= since + WAITS_FOR_ITSELF else since)
     outcome.until = min(ready, outcome.until or ready)
-    asked = replace(outcome.shape.request, patient_level=None, needs=walk.questions.needs_as_admitted(case))
+    asked = for_others_to_go(case, outcome.shape.request, room.cluster, walk)
     priority = room.cluster.priority(case.job)
     there = [each for each in walk.moves.there if each.priority <= priority][:MOST_TRIED]
     is_early = walk.now < since + WAITS_FOR_ITSELF

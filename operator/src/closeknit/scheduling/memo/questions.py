@@ -65,7 +65,8 @@ class Questions:
     def needs_as_admitted(self, case: Case) -> Needs:
         """What its worker needs of a node where others are to go for it."""
         needs = self._tables.request(case.job.spec, case.volumes.required).needs
-        return with_admitted(needs, case, self._now)
+        counts = case.job.status.attempts and counts_until(case, self._now, in_free_room=False) is not None
+        return with_admitted(needs, case, self._now) if counts else needs
 
     def shape(self, asked: Request) -> RequestShape:
         """The one object for all jobs with this request."""

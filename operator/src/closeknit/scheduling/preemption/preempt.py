@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from closeknit.cluster.cluster import Cluster
-from closeknit.lifecycle.attempt.avoided_nodes import AvoidedNodes, avoided_nodes
+from closeknit.lifecycle.attempt.avoided_nodes import AvoidedNodes, avoided_nodes, tried_in_vain
 from closeknit.lifecycle.book_gang import assumed
 from closeknit.lifecycle.status.pauses import failed_starts
 from closeknit.lifecycle.verdict import Await, Wait, WaitCause
@@ -197,11 +197,9 @@ def _asked(case: Case, outcome: Outcome, room: Room, walk: Walk) -> Request | No
     if (barred := walk.probation.refusal(case.job, case.answers, is_trial=is_trial)) is not None:
         put_off(outcome, case.job, barred)
         return None
-    needs = walk.questions.needs_as_admitted(case)
-    asked = replace(shape.request, patient_level=None, gpus=_most(case, walk), needs=needs)
-    if asked.needs != shape.request.needs and case.answers.admitted is not None:
-        forgotten = case.answers.admitted.until
-        outcome.until = min(forgotten, outcome.until or forgotten)
+    asked = replace(for_others_to_go(case, shape.request, cluster, walk), gpus=_most(case, walk))
+    if (failed := failed_starts(case.job.status, walk.now)) is not None:
+        outcome.until = min(failed.until, outcome.until or failed.until)
     least = _least(case, asked, walk)
     is_vain = not _has_left(case, cluster) and known.is_vain(asked, least, priority, cluster)
     could = any(walk.questions.could_place(replace(asked, gpus=gpus), cluster) for gpus in {asked.gpus, least})
@@ -213,11 +211,19 @@ def _asked(case: Case, outcome: Outcome, room: Room, walk: Walk) -> Request | No
     return asked
 
 
+def for_others_to_go(case: Case, asked: Request, cluster: Cluster, walk: Walk) -> Request:
+    """What a job asks for where others are to go for it: without patience, not where it could not start lately, and
+    with what admission added to its Pods then."""
+    vain = tried_in_vain(case.job, cluster, walk.now)
+    needs = walk.questions.needs_as_admitted(case)
+    return replace(asked, patient_level=None, needs=needs, avoided=asked.avoided | vain)
+
+
 def refused_until(case: Case, now: datetime) -> datetime | None:
     """Until when nobody goes for a job that was refused after others had made room for it, or whose last attempts could
     not start; None where somebody may."""
     failed = failed_starts(case.job.status, now)
-    ends = [failed.until] if failed is not None and failed.bars_room else []
+    ends = [failed.bars_room_until] if failed is not None and failed.bars_room_until is not None else []
     rejection, made_at = case.answers.rejection, case.answers.room_made_at
     if rejection is not None and made_at is not None and rejection.generation == case.job.metadata.generation:
         ends.append(made_at + _IN_VAIN_FOR)
