@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
-from closeknit.api.reasons import EventAction, EventReason, PendingReason
+from closeknit.api.reasons import ConditionType, EventAction, EventReason, PendingReason
 from closeknit.api.text.opaque import short
 from closeknit.api.trainingjob_status import (
     MAX_WARNINGS,
@@ -49,6 +49,7 @@ from closeknit.lifecycle.attempt.verification import verified
 from closeknit.lifecycle.failures.refused_growth import RefusedGrowth
 from closeknit.lifecycle.failures.staying_pods import cannot_stay, farewells, replacing, told_otherwise
 from closeknit.lifecycle.restart.lemons import lemons_of
+from closeknit.lifecycle.status.conditions import found as condition
 from closeknit.lifecycle.status.conditions import moment, stated, timestamp
 from closeknit.lifecycle.status.degraded import Degradation, degradation, harmed
 from closeknit.lifecycle.status.pauses import is_between, lingers_from
@@ -135,8 +136,9 @@ def book(subject: Subject, placement: Placement, why: str = "") -> Plan:
         notice=placed(subject, booked, harmed(found), why),
         adds=creation.additions(made),
     )
-    tells_quotas_last = _is_refused_otherwise(subject)
-    return replace(plan, sets=found.names, is_by_choice=is_by_choice, tells_quotas_last=tells_quotas_last)
+    is_late = may_be_counted(subject)
+    plan = replace(plan, sets=found.names, is_by_choice=is_by_choice, is_quota_late=is_late)
+    return replace(plan, tells_quotas_last=_is_refused_otherwise(subject))
 
 
 def book_beside(subject: Subject, placement: Placement) -> Plan | str:
@@ -298,12 +300,20 @@ def may_be_counted(subject: Subject) -> bool:
     """Whether quotas may still count Pods of the last attempt: then too little left is checked again rather than
     refused."""
     ended = [moment(attempt.ended) for attempt in subject.job.status.attempts[-1:]]
-    is_late = any(is_between(since, subject.now, since + COUNTED_FOR) for since in ended) or _is_room_being_made(
-        subject
-    )
+    is_late = any(is_between(since, subject.now, since + COUNTED_FOR) for since in ended)
+    is_late = is_late or _is_room_being_made(subject) or _has_just_got_room(subject)
     # One on a dead node is counted until somebody removes it, and then it is the quota that the job lacks.
     going = (pod.deletion_timestamp for pod in subject.children.before(subject.attempt))
     return is_late or any(told is None or subject.now < lingers_from(told, subject.now) for told in going)
+
+
+def _has_just_got_room(subject: Subject) -> bool:
+    """Whether it was booked just now, after others had been told to make room for it."""
+    booked = condition(subject.job.status.conditions, ConditionType.PLACED)
+    if subject.answers.room_made_at is None or booked is None or booked.status != "True":
+        return False
+    since = moment(booked.last_transition_time)
+    return is_between(since, subject.now, since + COUNTED_FOR)
 
 
 def _is_room_being_made(subject: Subject) -> bool:

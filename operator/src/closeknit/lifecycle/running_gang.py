@@ -182,7 +182,7 @@ def _make(attempt: Attempt, gang: Gang, actions: Sequence[Action]) -> Plan:
         made = creation.missing(gang, attempt.missing, with_others=with_others)
         adds = frozenset[Addition]() if attempt.is_swapping else creation.additions(gang)  # as its other Pods have them
         plan = subject.plan(status, actions=(*actions, *made.actions), adds=adds)
-        return replace(plan, growth=_growth(attempt))
+        return replace(plan, growth=_growth(attempt), is_quota_late=may_be_counted(subject))
     made = creation.whole(gang, with_others=with_others)
     plan = subject.plan(
         status,
@@ -192,7 +192,7 @@ def _make(attempt: Attempt, gang: Gang, actions: Sequence[Action]) -> Plan:
         adds=creation.additions(gang),
     )
     ours = environment(gang, 0)
-    plan = replace(plan, sets=ours.names)
+    plan = replace(plan, sets=ours.names, is_quota_late=may_be_counted(subject))
     if subject.answers.ipc_lock_refused and subject.job.status.placement is not None:
         return replace(plan, notice=placed(subject, subject.job.status.placement, harmed(ours)))  # it was unsaid
     return plan

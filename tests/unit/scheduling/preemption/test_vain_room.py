@@ -1,5 +1,7 @@
 """Room that would be made in vain: for a job that avoids a GPU, and for one that the scheduler takes nowhere."""
 
+import pytest
+
 from closeknit.api.names import JobKey
 from closeknit.api.reasons import EndReason, PendingReason
 from closeknit.api.trainingjob_status import State
@@ -10,7 +12,7 @@ from scenarios.manifests import Manifest, pod, uuids, worker
 from scenarios.stories import unschedulable
 from scenarios.story import Story, plugin_node
 from unit.scheduling.memo.test_most_booked import NOW, Queue, queue, runs, waits
-from unit.scheduling.preemption.test_preempted_jobs import HIGH, begin, ends, finish, job, site
+from unit.scheduling.preemption.test_preempted_jobs import HIGH, begin, ends, finish, job, site, told
 
 
 def avoids(site: Queue, name: str, manifest: Manifest) -> None:
@@ -142,3 +144,47 @@ def test_what_a_limit_range_adds_counts_in_free_room_after_a_failed_start() -> N
     begin(story)
     assert story.status("urgent").state is State.RUNNING
     assert len(story.status("urgent").attempts) == 7
+
+
+def room_is_made(limited: int) -> Story:
+    """The quota refuses the Pod of the job for which another has ended, as it still counts two CPUs: so many it has."""
+    story = site(plugin_node, job("low"))
+    story.add(job("urgent", **HIGH))
+    story.settle()
+    words = f"exceeded quota: team, requested: requests.cpu=1, used: requests.cpu=2, limited: requests.cpu={limited}"
+    story.forbidden["urgent-a1-worker-00000"], story.passing_on_trial = words, True
+    story.end_stopped()
+    later(story, 10)
+    return story
+
+
+def later(story: Story, seconds: int) -> None:
+    for _ in range(seconds // 2):
+        story.write_once()
+        story.pass_time(2)
+
+
+def test_a_quota_that_still_counts_who_made_room_refuses_nothing() -> None:
+    """By what a LimitRange adds, so that only the API server sees it: the room is kept until it is counted again."""
+    story = room_is_made(2)
+    assert story.status("urgent").placement is not None
+    assert told(story, "low")[0] == PendingReason.INSUFFICIENT_GPUS
+    story.forbidden.clear()
+    story.settle()
+    begin(story)
+    assert story.status("urgent").state is State.RUNNING
+    assert len(ends(story, "low")) == 1
+
+
+@pytest.mark.parametrize(
+    ("limited", "seconds", "is_told"),
+    [
+        pytest.param(0, 0, True, id="too small"),
+        pytest.param(2, 10, False, id="perhaps not counted again yet"),
+        pytest.param(2, 40, True, id="never counted again"),
+    ],
+)
+def test_a_quota_that_leaves_too_little_all_the_same_is_told(limited: int, seconds: int, is_told: bool) -> None:
+    story = room_is_made(limited)
+    later(story, seconds)
+    assert (PendingReason.QUOTA_EXCEEDED in [each.reason for each in story.notices]) == is_told

@@ -56,6 +56,7 @@ from closeknit.lifecycle.writes.results import (
     is_by_quota,
     judged,
     may_leave_more,
+    tried_again,
 )
 
 # What only tells jobs why they wait takes so many slots: hundreds that are submitted at once are told in a second or
@@ -289,6 +290,7 @@ class Writes:
             if told.is_refused:
                 return Judgement.REFUSED
             made, uid = await self._tried(manifest, told, is_probe=False)
+        made = tried_again(made) if told.plan.is_quota_late else made
         judgement = told.add(made)
         if judgement is Judgement.DONE:
             told.owed.extend(owned(each, manifest, uid) for each in owns)

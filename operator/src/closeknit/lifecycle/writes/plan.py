@@ -137,6 +137,8 @@ class Plan:
     growth: str = ""
     """When the growth was booked whose added nodes get their Pods, without which the gang trains on: where one of these
     is refused, the growth is taken back, and the job is not refused. Empty of all else."""
+    is_quota_late: bool = False
+    """Whether quotas may still count Pods that have just gone: a Pod that one refuses for no more is tried again."""
     telling: Telling | None = None
     """Its importance where there is nothing else to write: such a Plan may be left for later."""
     adds_fields: frozenset[str] = frozenset()

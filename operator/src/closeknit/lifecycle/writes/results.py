@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -249,6 +249,8 @@ def _named(claims: Sequence[str]) -> str:
 
 # "exceeded quota: team, requested: pods=1,requests.cpu=2, used: ...", of the API server's own plugin, in 1.20 to 1.36.
 _QUOTA_SAID = re.compile(r"exceeded quota: (?P<name>[^,\s]{1,253}), requested: (?P<asked>[^\s]{1,2000}), used:")
+# All of it: "..., used: pods=3,requests.cpu=8, limited: pods=4,requests.cpu=9".
+_QUOTA_NUMBERS = re.compile(_QUOTA_SAID.pattern + r" [^\s]{1,2000}, limited: (?P<hard>[^\s]{1,2000})")
 
 
 class Judgement(StrEnum):
@@ -290,15 +292,30 @@ def is_by_quota(result: Result) -> bool:
     )
 
 
+def tried_again(refused: Result) -> Result:
+    """The refusal of a Pod by a quota that may still count others that have gone: a passing one, where it would fit
+    without those."""
+    said = _QUOTA_NUMBERS.search(refused.denial.message) if isinstance(refused, ChildRefused) else None
+    if said is None or not isinstance(refused, ChildRefused) or not is_by_quota(refused):
+        return refused
+    asked, hard = (_numbers(said[part]) for part in ("asked", "hard"))
+    is_passing = all(amount <= hard.get(name, 0) for name, amount in asked.items())
+    return replace(refused, denial=replace(refused.denial, failure=DenialKind.CONFLICT)) if is_passing else refused
+
+
+def _numbers(said: str) -> dict[str, int]:
+    parts = (each.strip().partition("=") for each in said.split(","))
+    told = {name: amount(name, text) for name, _, text in parts}
+    return {name: number for name, number in told.items() if number is not None}
+
+
 def asked_of_quota(refused: ChildRefused, before: Sequence[AdmittedPod]) -> AdmittedPod | None:
     """What admission made of a Pod that a quota refuses, as far as that says so, or was known `before`; None where no
     quota does."""
     said = _QUOTA_SAID.search(refused.denial.message)
     if said is None or refused.manifest["kind"] != "Pod":
         return None
-    parts = (each.partition("=") for each in said["asked"].split(","))
-    told = {name: amount(name, text) for name, _, text in parts}
-    return refused_pod(refused.manifest, {name: each for name, each in told.items() if each is not None}, before)
+    return refused_pod(refused.manifest, _numbers(said["asked"]), before)
 
 
 def may_leave_more(refused: Result, demand: QuotaDemand | None, read: Quotas | None) -> bool:
