@@ -4,14 +4,18 @@ from typing import Any
 
 import pytest
 
+from closeknit.api.objects import TrainingJob
 from closeknit.api.reasons import EndReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.holders import holding
 from closeknit.controller.watched_cluster import WatchedCluster
 from closeknit.lifecycle import running_gang
+from closeknit.lifecycle.attempt.own_gpus import with_own_gpus_free
+from closeknit.lifecycle.failures.kept_shares import marked
 from closeknit.lifecycle.health import attempt_end, in_place
 from closeknit.lifecycle.restart.restart_decision import Fails, StartsAgain
 from closeknit.lifecycle.transitions import runs
+from closeknit.scheduling.policy import replace_lost_nodes
 from lives.life import live
 
 SEEDS = (5, 68, 144, 405, 1001, *range(1, 32))  # of lives; the first five show soon what hardly any other does
@@ -79,3 +83,17 @@ def test_traces_of_a_growth_that_was_taken_back_are_seen(monkeypatch: pytest.Mon
     """The time up to the growth counts twice."""
     monkeypatch.setattr(runs, "before_end", lambda status, *_: status.cost)
     assert any("takes its growth back" in fault for fault in live(5, grows=True).faults)
+
+
+def test_haste_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gang's own Pods of before count as others where it looks whether it has lost a node, and not where it looks for
+    another one: it is booked and taken back fifty times a second."""
+    seen: list[Cluster] = []
+
+    def own_free(job: TrainingJob, pods: Any, cluster: Cluster) -> Cluster:
+        seen[:] = [cluster]
+        return with_own_gpus_free(job, pods, cluster)
+
+    monkeypatch.setattr(replace_lost_nodes, "with_own_gpus_free", own_free)
+    monkeypatch.setattr(replace_lost_nodes, "marked", lambda job, shares, _, now: marked(job, shares, seen[0], now))
+    assert any("calls in the minute" in fault for fault in live(12, grows=True).faults)

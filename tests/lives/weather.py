@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -14,6 +15,9 @@ from lives.api_server import ApiServer
 from scenarios.operated import MortalApi
 
 T = TypeVar("T")
+
+MOST_CALLS = 1500
+"""Of the operator in one minute: five times what the busiest of a hundred lives had."""
 
 
 @dataclass
@@ -59,6 +63,17 @@ class Weather:
         self.writes: list[str] = []
         """What they were, in words."""
         self.deaths = 0
+        self.haste: list[str] = []
+        """Minutes with too many calls: what is asked again and again without a pause."""
+        self._minute, self._calls = 0, Counter[str]()
+
+    def count(self, call: Call, at: float) -> None:
+        """Notes a call."""
+        if int(at // 60) != self._minute:
+            self._minute, self._calls = int(at // 60), Counter[str]()
+        self._calls[f"{call.verb} {call.resource}"] += 1
+        if self._calls.total() == MOST_CALLS:
+            self.haste.append(f"{MOST_CALLS} calls in the minute from {60 * self._minute} s on: {self._calls}")
 
 
 class Connection(MortalApi):
@@ -82,6 +97,7 @@ class Connection(MortalApi):
 
     async def _before(self, call: Call) -> Sequence[Any]:
         weather, chance = self._weather, self._weather.chance
+        weather.count(call, asyncio.get_running_loop().time())
         climate = weather.climate
         self.calls.clear()
         if call.verb in WRITES and not self._is_question:

@@ -102,7 +102,7 @@ class World:
         """What went wrong so far that never may."""
         if self.server.mistakes:
             raise self.server.mistakes[0]
-        return self.invariants.broken
+        return [*self.invariants.broken, *self.weather.haste]
 
     def take(self, record: logging.LogRecord) -> None:
         """What the operator reports as a mistake of its own is one."""

@@ -79,7 +79,8 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     if case.key in walk.memory.busy:  # nothing is done about it yet
         return Outcome(Hold(held.shares), is_settled=False) if held.lost else None
     job, now = case.job, walk.now
-    shares = marked(job, held.shares, room.cluster, now)
+    own_free = with_own_gpus_free(job, case.pods, room.cluster)  # its Pods of before are no other holders
+    shares = marked(job, held.shares, own_free, now)
     if not any(share.lost for share in shares):
         return None
     ended = moment(job.status.attempts[-1].ended) if job.status.attempts else now
@@ -99,7 +100,7 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     )
     if not walk.questions.take_selection(asked, case.place, room.cluster):
         return Outcome(Hold(as_it_is), is_settled=False)
-    free = unspared(job, with_own_gpus_free(job, case.pods, room.cluster))
+    free = unspared(job, own_free)
     alone, without_it = free.without(away.devices), free.with_job(unbooked(job)).without(away.devices)
     why_whole = not_replaced(alone, asked, shares)
     found = NONE if why_whole else _found(asked, held, shares, alone, walk)
