@@ -123,7 +123,8 @@ def book(subject: Subject, placement: Placement, why: str = "") -> Plan:
     indexes = range(len(made.members))
     is_free = not leftovers(job, subject.children, subject.cluster, made, indexes)  # else they are made once it is
     children = creation.whole(made, with_others=True)
-    asked = quota_demand(children.manifests, may_be_counted=may_be_counted(subject), gpus=booking.gpus)
+    is_late = may_be_counted(subject)
+    asked = quota_demand(children.manifests, may_be_counted=is_late, gpus=booking.gpus)
     asked = replace(asked, given_back=given_back(left))
     if not is_free:
         children = creation.Creation()
@@ -136,7 +137,6 @@ def book(subject: Subject, placement: Placement, why: str = "") -> Plan:
         notice=placed(subject, booked, harmed(found), why),
         adds=creation.additions(made),
     )
-    is_late = may_be_counted(subject)
     plan = replace(plan, sets=found.names, is_by_choice=is_by_choice, is_quota_late=is_late)
     return replace(plan, tells_quotas_last=_is_refused_otherwise(subject))
 

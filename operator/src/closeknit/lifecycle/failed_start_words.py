@@ -16,7 +16,7 @@ from closeknit.placement.values.sentences import listed
 
 
 def failed_start_words(job: TrainingJob, cluster: Cluster, answers: Answers, now: datetime) -> tuple[str, ...]:
-    """What follows from them, as clauses: what admission added to the last Pod counts, and nobody makes room for a job
+    """What follows from them, as clauses: what admission added to the last Pod, and nobody makes room for a job
     whose class is above another one."""
     failed = failed_starts(job.status, now)
     if failed is None:
@@ -24,7 +24,7 @@ def failed_start_words(job: TrainingJob, cluster: Cluster, answers: Answers, now
     until = timestamp(failed.until)
     more = answers.admitted_more(Role.WORKER, job.metadata.generation, now)
     added = [f"{told(name, more[name])} {name}" for name in (CPU, MEMORY) if more.get(name, 0) > 0]
-    words = [f"admission added {listed(added, 'and')} to its last Pod, which counts until {until}"] if added else []
+    words = [f"admission added {listed(added, 'and')} to its last Pod, and may do so again"] if added else []
     if not cluster.may_preempt(job) or cluster.priority(job) <= min(
         (cluster.default_priority, *cluster.priorities.values())
     ):

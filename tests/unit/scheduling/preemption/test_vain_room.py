@@ -138,7 +138,7 @@ def test_what_a_limit_range_adds_counts_in_free_room_after_a_failed_start() -> N
     assert pending is not None
     assert pending.reason == PendingReason.INSUFFICIENT_RESOURCES
     assert "needs 8 GPUs on nodes with 100 cpu left" in pending.message
-    assert "admission added 100 cpu to its last Pod, which counts until" in pending.message
+    assert "admission added 100 cpu to its last Pod, and may do so again" in pending.message
     story.remove_pod("simulation")
     story.settle()
     begin(story)

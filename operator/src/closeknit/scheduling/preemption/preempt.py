@@ -200,6 +200,7 @@ def _asked(case: Case, outcome: Outcome, room: Room, walk: Walk) -> Request | No
     asked = replace(for_others_to_go(case, shape.request, cluster, walk), gpus=_most(case, walk))
     if (failed := failed_starts(case.job.status, walk.now)) is not None:
         outcome.until = min(failed.until, outcome.until or failed.until)
+        outcome.is_settled = False  # the nodes where it could not start may change
     least = _least(case, asked, walk)
     is_vain = not _has_left(case, cluster) and known.is_vain(asked, least, priority, cluster)
     could = any(walk.questions.could_place(replace(asked, gpus=gpus), cluster) for gpus in {asked.gpus, least})
