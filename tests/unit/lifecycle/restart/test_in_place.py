@@ -373,6 +373,38 @@ def test_pods_that_are_refused_with_the_sidecar_are_made_without(
     assert "the API server refused them with it" in degraded.message
 
 
+def test_the_rest_of_a_gang_that_a_policy_refuses_is_asked_for_twice_and_then_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The others were taken with the sidecar: it is not the cause, and the gang does not begin without it."""
+    story = two_plugin_nodes(restart={"limit": 2}, template=TEMPLATE)
+    story.sidecar_image = "closeknit/agent:1"
+    for (kind, _, _), found in story.objects.items():
+        if kind == "Node":
+            found["status"]["declaredFeatures"] = FEATURES
+    story.settle()
+    story.remove_pod(PODS[1])
+    story.answers.clear()  # the operator starts again
+    asked: list[str] = []
+
+    def denial(manifest: Any) -> str | None:
+        if manifest["kind"] != "Pod" or manifest["metadata"]["name"] != PODS[1]:
+            return None
+        asked.append(PODS[1])
+        return "ValidatingAdmissionPolicy 'no-ranks' with binding 'no-ranks' denied request: no rank 1 here"
+
+    monkeypatch.setattr(story, "denial", denial)
+    story.settle()
+    assert len(asked) == 2
+    pending = story.status().pending
+    assert pending is not None and "no rank 1 here" in pending.message
+    assert not story.pods()
+    monkeypatch.setattr(story, "denial", lambda _: None)
+    story.pass_time(3600)
+    story.settle()
+    assert [len(story.pod(pod)["spec"]["containers"]) for pod in PODS] == [2, 2]
+
+
 def test_the_rest_of_a_gang_that_no_kubelet_tells_of_yet_has_the_sidecar_too() -> None:
     """As where an operator ends in the middle of making it."""
     story = two_plugin_nodes(restart={"limit": 2}, template=TEMPLATE)

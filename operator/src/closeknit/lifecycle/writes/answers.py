@@ -205,7 +205,8 @@ def _without_addition(answers: Answers, plan: Plan, refused: RefusedWrite, resul
         return replace(answers, cpus_refused=True)
     if _speaks_of_ipc_lock(plan, refused, results):
         return replace(answers, ipc_lock_refused=True)
-    if _speaks_of_sidecar(plan, refused, results):
+    # A Pod is asked for with it still where others of its attempt were taken with it: then it is not the cause.
+    if _speaks_of_sidecar(plan, refused, results) and not answers.sidecar_refused:
         return replace(answers, sidecar_refused=True, ipc_lock_refused=False)  # that was not it
     return None
 
