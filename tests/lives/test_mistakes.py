@@ -8,6 +8,7 @@ from closeknit.api.objects import TrainingJob
 from closeknit.api.reasons import EndReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.holders import holding
+from closeknit.controller.in_flight import Pace
 from closeknit.controller.watched_cluster import WatchedCluster
 from closeknit.lifecycle import running_gang
 from closeknit.lifecycle.attempt.own_gpus import with_own_gpus_free
@@ -96,4 +97,6 @@ def test_haste_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(replace_lost_nodes, "with_own_gpus_free", own_free)
     monkeypatch.setattr(replace_lost_nodes, "marked", lambda job, shares, _, now: marked(job, shares, seen[0], now))
+    assert any("writes of one job in a row" in fault for fault in live(12, grows=True).faults)
+    monkeypatch.setattr(Pace, "pause_s", lambda *_: 0.0)
     assert any("calls in the minute" in fault for fault in live(12, grows=True).faults)

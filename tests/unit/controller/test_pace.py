@@ -2,13 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import pytest
+
+from closeknit.api.names import JobKey
+from closeknit.controller.in_flight import PLANS_AT_ONCE
 from closeknit.controller.loop import LONGEST_REST_S
+from closeknit.controller.writes.resources import TRAINING_JOBS
+from closeknit.kube.api import Key
 from faults import virtual_time
+from faults.fault import Call
 from faults.store import Store
 from scenarios.manifests import pod, training_job
-from scenarios.operated import MortalApi, Operator, add
+from scenarios.operated import MortalApi, Operator, add, end_job
 from scenarios.story import plugin_node
 
 T = TypeVar("T")
@@ -77,3 +84,53 @@ def test_decisions_follow_each_other_while_each_leaves_jobs_for_the_next() -> No
         return sum(job.status.placement is not None for job in operator.watched.cluster.jobs.values())
 
     assert virtual_time.run(story()) == 60
+
+
+class Undone(MortalApi):
+    """Somebody else empties the status of one job as soon as it is stored."""
+
+    def __init__(self, store: Store, job: Key) -> None:
+        super().__init__(store)
+        self._job = job
+        self.is_on = True
+        self.stored = 0
+
+    async def _do(self, call: Call, act: Callable[[], Any]) -> Any:
+        answer = await super()._do(call, act)
+        if call.verb == "put_status" and call.key == self._job and self.is_on:
+            self.stored += 1
+            self.store.update(TRAINING_JOBS, self._job, answer | {"status": {}}, subresource="status")
+        return answer
+
+
+def test_a_job_whose_status_is_undone_each_time_is_written_to_once_a_second_and_others_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = Store()
+    for manifest in plugin_node("gpu-1"):
+        add(store, manifest)
+    api = Undone(store, Key("team-b", "undone"))
+    operator = Operator(api)
+
+    def is_placed(name: str) -> bool:
+        return operator.watched.cluster.jobs[JobKey("team-b", name)].status.placement is not None
+
+    async def story() -> None:
+        running = asyncio.create_task(operator.run())
+        add(store, training_job("undone", spec={"gpus": 1}))
+        await asyncio.sleep(120)
+        assert PLANS_AT_ONCE < api.stored <= PLANS_AT_ONCE + 121
+        add(store, training_job("other", spec={"gpus": 7}))
+        await asyncio.sleep(2)
+        assert is_placed("other")
+        end_job(store, Key("team-b", "other"))
+        api.is_on = False
+        await asyncio.sleep(10)
+        assert is_placed("undone")
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    virtual_time.run(story())
+    (record,) = [record for record in caplog.records if record.exc_info]
+    assert "30 writes of one job in a row did not settle it" in str(record.exc_info)
+    assert operator.metrics.broken_decisions._value.get() == 1

@@ -1,4 +1,5 @@
-"""A job that is left alone: its Plan is being written, or was and is not seen yet, or it waits after an error."""
+"""A job that is left alone: its Plan is being written, or was and is not seen yet, or it waits after an error, or it is
+written to so often that this leads nowhere."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,11 @@ from closeknit.lifecycle.writes.results import (
 )
 
 DELETION_SEEN_S = 5.0  # a deletion that is not seen by then is asked for again
+
+# Plans of one job that are written as soon as they are decided, and then so many a second. No job of 120 lives had more
+# than 7 beyond one a second.
+PLANS_AT_ONCE = 30
+PLANS_PER_S = 1.0
 
 
 @dataclass(slots=True)
@@ -50,6 +56,34 @@ class InFlight:
         return not self.is_writing and watched.has_seen(
             Stream.TRAINING_JOBS, self.versions.get(Stream.TRAINING_JOBS, "")
         )
+
+
+class HastyError(Exception):
+    """A job is written to again and again."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"{PLANS_AT_ONCE} writes of one job in a row did not settle it; it is now written to {PLANS_PER_S:g} times "
+            "a second at most. Either the decision goes in a circle, or somebody undoes what it writes"
+        )
+
+
+@dataclass(slots=True)
+class Pace:
+    """How many Plans of a job may still be written without a pause: what goes round in a circle is to cost the API
+    server little."""
+
+    left: float = PLANS_AT_ONCE
+    at: float = float("-inf")
+    is_told: bool = False
+    """Whether it is known that they are too many, until half of them are left again."""
+
+    def pause_s(self, time: float) -> float:
+        """How long to leave the job alone after a Plan that was written now."""
+        self.left = min(PLANS_AT_ONCE, self.left + (time - self.at) * PLANS_PER_S) - 1
+        self.at = time
+        self.is_told = self.is_told and self.left < PLANS_AT_ONCE / 2
+        return max(0.0, -self.left / PLANS_PER_S)
 
 
 def versions(results: Iterable[Result]) -> dict[Stream, str]:

@@ -17,7 +17,16 @@ from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.forest.domain import Domain
 from closeknit.controller.decision_log import log_decision
-from closeknit.controller.in_flight import DELETION_SEEN_S, InFlight, deletions, newer, unanswered, versions
+from closeknit.controller.in_flight import (
+    DELETION_SEEN_S,
+    HastyError,
+    InFlight,
+    Pace,
+    deletions,
+    newer,
+    unanswered,
+    versions,
+)
 from closeknit.controller.leader.leadership import Leadership
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.templates import TemplateReader
@@ -93,6 +102,7 @@ class SchedulingLoop:
         self._awake = asyncio.Event()
         self._in_flight: dict[JobKey, InFlight] = {}
         self._answers: dict[str, Answers] = {}
+        self._paces: dict[str, Pace] = {}
         self._failures: dict[JobKey, int] = {}
         self._decision: Decision | None = None
         self._goes_on = False
@@ -284,8 +294,9 @@ class SchedulingLoop:
             return
         there = {job.metadata.uid for job in seen.jobs.values()}
         there |= {job.metadata.uid for job in seen.invalid_jobs.values()}
-        for uid in self._answers.keys() - there:
-            del self._answers[uid]
+        for kept in (self._answers, self._paces):
+            for uid in kept.keys() - there:
+                del kept[uid]
         names = {*seen.jobs, *seen.invalid_jobs}
         for key in self._failures.keys() - names - self._in_flight.keys():
             del self._failures[key]
@@ -339,6 +350,7 @@ class SchedulingLoop:
             flight.deleted = deletions(results)
             flight.deleted_until = loop.time() + DELETION_SEEN_S
             self._rest(plan, results, flight)
+            self._pace(plan, flight)
         except Exception as error:  # it must not keep its job waiting for ever
             self._report(plan.job, error)
             await self._tell_error(plan, stored.status, error)
@@ -397,6 +409,18 @@ class SchedulingLoop:
         flight.is_kept = denial.failure in PASSING and failures < PATIENCE_FAILURES
         pause_s = self._backoff.pause_s(failures, denial.retry_after_s)
         flight.not_before = asyncio.get_running_loop().time() + pause_s
+
+    def _pace(self, plan: Plan, flight: InFlight) -> None:
+        """How long to leave the job alone where it is written to too often. Others get what it would have got."""
+        time = asyncio.get_running_loop().time()
+        pace = self._paces.setdefault(plan.uid, Pace())
+        pause_s = pace.pause_s(time)
+        if not pause_s:
+            return
+        if not pace.is_told:
+            pace.is_told = True
+            self._report(plan.job, HastyError())
+        flight.is_kept, flight.not_before = False, max(flight.not_before, time + pause_s)
 
     def _report(self, job: JobKey, error: Exception) -> None:
         """Tells of a mistake of ours once. All other jobs go on."""
