@@ -16,13 +16,19 @@ TEMPLATE = {"spec": {"containers": [{"name": "trainer", "image": "train", "comma
 FEATURES = ["RestartAllContainersOnContainerExits"]
 
 
-def started(features: list[str] | None = None, image: str = "closeknit/agent:1", **spec: Any) -> Story:
-    """A gang of two Pods that can restart in place, and has run for two minutes."""
+def with_sidecar(features: list[str] | None = None, image: str = "closeknit/agent:1", **spec: Any) -> Story:
+    """A gang of two nodes that can restart in place, before anything is decided."""
     story = two_plugin_nodes(**{"restart": {"limit": 2}, "template": TEMPLATE, **spec})
     story.sidecar_image = image
     for (kind, _, _), found in story.objects.items():
         if kind == "Node":
             found["status"]["declaredFeatures"] = FEATURES if features is None else features
+    return story
+
+
+def started(features: list[str] | None = None, image: str = "closeknit/agent:1", **spec: Any) -> Story:
+    """A gang of two Pods that can restart in place, and has run for two minutes."""
+    story = with_sidecar(features, image, **spec)
     story.settle()
     story.run_all()
     for pod in story.pods():
@@ -319,11 +325,7 @@ def test_without_what_it_needs_a_condition_says_why(options: dict[str, Any], wor
 
 
 def test_where_the_sidecars_image_is_not_there_the_next_attempt_goes_without() -> None:
-    story = two_plugin_nodes(restart={"limit": 2}, template=TEMPLATE)
-    story.sidecar_image = "closeknit/agent:1"
-    for (kind, _, _), found in story.objects.items():
-        if kind == "Node":
-            found["status"]["declaredFeatures"] = FEATURES
+    story = with_sidecar()
     story.settle()
     bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": at_now(story)}
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "not authorized"}}
@@ -342,11 +344,7 @@ def test_pods_that_are_refused_with_the_sidecar_are_made_without(
     monkeypatch: pytest.MonkeyPatch, refuses_all: bool
 ) -> None:
     """A policy that admits the images of one registry, a LimitRange with a least CPU."""
-    story = two_plugin_nodes(restart={"limit": 2}, template=TEMPLATE)
-    story.sidecar_image = "closeknit/agent:1"
-    for (kind, _, _), found in story.objects.items():
-        if kind == "Node":
-            found["status"]["declaredFeatures"] = FEATURES
+    story = with_sidecar()
 
     def denial(manifest: Any) -> str | None:
         containers = manifest.get("spec", {}).get("containers") or []
@@ -377,11 +375,7 @@ def test_the_rest_of_a_gang_that_a_policy_refuses_is_asked_for_twice_and_then_wa
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The others were taken with the sidecar: it is not the cause, and the gang does not begin without it."""
-    story = two_plugin_nodes(restart={"limit": 2}, template=TEMPLATE)
-    story.sidecar_image = "closeknit/agent:1"
-    for (kind, _, _), found in story.objects.items():
-        if kind == "Node":
-            found["status"]["declaredFeatures"] = FEATURES
+    story = with_sidecar()
     story.settle()
     story.remove_pod(PODS[1])
     story.answers.clear()  # the operator starts again
@@ -407,11 +401,7 @@ def test_the_rest_of_a_gang_that_a_policy_refuses_is_asked_for_twice_and_then_wa
 
 def test_the_rest_of_a_gang_that_no_kubelet_tells_of_yet_has_the_sidecar_too() -> None:
     """As where an operator ends in the middle of making it."""
-    story = two_plugin_nodes(restart={"limit": 2}, template=TEMPLATE)
-    story.sidecar_image = "closeknit/agent:1"
-    for (kind, _, _), found in story.objects.items():
-        if kind == "Node":
-            found["status"]["declaredFeatures"] = FEATURES
+    story = with_sidecar()
     story.settle()
     story.remove_pod(PODS[1])
     story.settle()
