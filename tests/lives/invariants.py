@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from closeknit.api.names import GPUS_ANNOTATION, INDEX_LABEL, JOB_LABEL
+from closeknit.api.objects import TrainingJob
 from closeknit.controller.writes.resources import PODS, TRAINING_JOBS
 from closeknit.kube.api import JsonObject, Key, Resource
 from closeknit.lifecycle.transitions.ends import KEPT_ATTEMPTS
@@ -89,6 +90,15 @@ class Invariants:
         self._training = training
         self._note = note
         server.observers.append(self._see)
+
+    def take_decision(self, job: TrainingJob) -> None:
+        """A job is to be booked: what the operator hears until that is stored, it could not know."""
+        placement = job.status.placement
+        if placement is None or placement.awaits:
+            return
+        for pod in [pod for share in placement.nodes for pod in self._live_on(share.name)]:
+            if self._job(owner(pod)) is None and not self._is_heard_bound(pod):
+                self._booked_before.setdefault(pod["metadata"]["uid"], set()).add(str(job.metadata.uid))
 
     def _see(self, resource: Resource, change: Change) -> None:
         found: Iterator[str] = iter(())

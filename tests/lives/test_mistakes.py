@@ -98,5 +98,5 @@ def test_haste_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replace_lost_nodes, "with_own_gpus_free", own_free)
     monkeypatch.setattr(replace_lost_nodes, "marked", lambda job, shares, _, now: marked(job, shares, seen[0], now))
     assert any("writes of one job in a row" in fault for fault in live(12, grows=True).faults)
-    monkeypatch.setattr(Pace, "pause_s", lambda *_: 0.0)
+    monkeypatch.setattr(Pace, "count_plan", lambda *_: 0.0)
     assert any("calls in the minute" in fault for fault in live(12, grows=True).faults)

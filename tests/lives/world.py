@@ -85,7 +85,9 @@ class World:
         chance = self._part()
         while True:
             self._connection = Connection(self.server, self.weather, self.note)
-            self.operator = Operator(self._connection, sidecar_image=SIDECAR_IMAGE)
+            self.operator = Operator(
+                self._connection, sidecar_image=SIDECAR_IMAGE, decided=self.invariants.take_decision
+            )
             await self.operator.run()
             await asyncio.sleep(chance.choice([0.05, 1.0, 20.0]))
 

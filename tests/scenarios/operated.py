@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
+from closeknit.api.objects import TrainingJob
 from closeknit.controller.leader.fenced_api import FencedApi
 from closeknit.controller.leader.leadership import Elected, Election, Leadership, Unopposed
 from closeknit.controller.loop import SchedulingLoop
@@ -65,6 +66,14 @@ class MortalApi(MemoryApi):
         return result
 
 
+class _Watched(WatchedCluster):
+    decided: Callable[[TrainingJob], None]
+
+    def assume(self, job: TrainingJob) -> None:
+        self.decided(job)
+        super().assume(job)
+
+
 class Operator:
     """One process of the operator, without its web server: the only one, or with an election one of several. `loop`
     decides; on a virtual clock, inline."""
@@ -75,10 +84,13 @@ class Operator:
         worker: Worker | None = None,
         election: Election | None = None,
         sidecar_image: str = "",
+        decided: Callable[[TrainingJob], None] = lambda _: None,
     ) -> None:
+        """`decided` hears of each job that is booked, before that is written and once it is."""
         self._api = api
         self.metrics = Metrics()
-        self.watched = WatchedCluster(api, self._wake, sidecar_image)
+        self.watched = _Watched(api, self._wake, sidecar_image)
+        self.watched.decided = decided
         self.leadership: Leadership = Unopposed(self.watched)
         if election is not None:
             clock = asyncio.get_running_loop().time

@@ -21,7 +21,7 @@ from closeknit.lifecycle.writes.results import (
     Stopped,
 )
 
-DELETION_SEEN_S = 5.0  # a deletion that is not seen by then is asked for again
+END_SEEN_S = 5.0  # a deletion, or an end, that is not seen by then is asked for again
 
 # Plans of one job that are written as soon as they are decided, and then so many a second. No job of 120 lives had more
 # than 7 beyond one a second.
@@ -39,8 +39,10 @@ class InFlight:
     versions: Mapping[Stream, str] = field(default_factory=dict)
     """What must be seen of each stream before the job is decided on again."""
     deleted: tuple[tuple[str, str], ...] = ()
-    """What was deleted, as (name, uid), whose end must be seen, too, but no later than deleted_until."""
-    deleted_until: float = 0.0
+    """What was deleted, as (name, uid), whose end must be seen, too, but no later than ends_awaited_until."""
+    gone: tuple[tuple[str, str], ...] = ()
+    """Pods that were to be changed and are not there any more, likewise."""
+    ends_awaited_until: float = 0.0
     not_before: float = 0.0
 
     def is_over(self, job: JobKey, watched: WatchedCluster, time: float) -> bool:
@@ -49,7 +51,10 @@ class InFlight:
             return False
         if not all(watched.has_seen(source, version) for source, version in self.versions.items()):
             return False
-        return time >= self.deleted_until or not any(watched.is_there(job, name, uid) for name, uid in self.deleted)
+        return time >= self.ends_awaited_until or not (
+            any(watched.is_there(job, name, uid) for name, uid in self.deleted)
+            or any(watched.is_shown(job, name, uid) for name, uid in self.gone)
+        )
 
     def is_status_seen(self, watched: WatchedCluster) -> bool:
         """Whether what is shown of the job is what was written, or newer."""
@@ -78,8 +83,8 @@ class Pace:
     is_told: bool = False
     """Whether it is known that they are too many, until half of them are left again."""
 
-    def pause_s(self, time: float) -> float:
-        """How long to leave the job alone after a Plan that was written now."""
+    def count_plan(self, time: float) -> float:
+        """Counts a Plan that was written now, and gives for how many seconds to leave the job alone after it."""
         self.left = min(PLANS_AT_ONCE, self.left + (time - self.at) * PLANS_PER_S) - 1
         self.at = time
         self.is_told = self.is_told and self.left < PLANS_AT_ONCE / 2
@@ -130,4 +135,13 @@ def deletions(results: Iterable[Result]) -> tuple[tuple[str, str], ...]:
         (action.name, action.uid)
         for action in asked
         if action.uid and (action.kind == TRAINING_JOB or CHILD_KINDS[action.kind].is_awaited)
+    )
+
+
+def gone(results: Iterable[Result]) -> tuple[tuple[str, str], ...]:
+    """Pods that were to be stopped or told a size, and that the API server no longer has, as (name, uid)."""
+    return tuple(
+        (result.action.name, result.action.uid)
+        for result in results
+        if isinstance(result, Stopped) and not result.version
     )

@@ -18,11 +18,12 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.forest.domain import Domain
 from closeknit.controller.decision_log import log_decision
 from closeknit.controller.in_flight import (
-    DELETION_SEEN_S,
+    END_SEEN_S,
     HastyError,
     InFlight,
     Pace,
     deletions,
+    gone,
     newer,
     unanswered,
     versions,
@@ -347,8 +348,8 @@ class SchedulingLoop:
             for (source, *_), version in zip(asked, await asyncio.gather(*found), strict=True):
                 seen[source] = newer(version, seen.get(source, ""))
             flight.versions = seen
-            flight.deleted = deletions(results)
-            flight.deleted_until = loop.time() + DELETION_SEEN_S
+            flight.deleted, flight.gone = deletions(results), gone(results)
+            flight.ends_awaited_until = loop.time() + END_SEEN_S
             self._rest(plan, results, flight)
             self._pace(plan, flight)
         except Exception as error:  # it must not keep its job waiting for ever
@@ -414,7 +415,7 @@ class SchedulingLoop:
         """How long to leave the job alone where it is written to too often. Others get what it would have got."""
         time = asyncio.get_running_loop().time()
         pace = self._paces.setdefault(plan.uid, Pace())
-        pause_s = pace.pause_s(time)
+        pause_s = pace.count_plan(time)
         if not pause_s:
             return
         if not pace.is_told:

@@ -137,6 +137,11 @@ class WatchedCluster:
             return stored.metadata.deletion_timestamp is None
         return False
 
+    def is_shown(self, job: JobKey, name: str, uid: str) -> bool:
+        """Whether its stream still shows the Pod of this uid, being deleted or not."""
+        pod = self.reflectors[Stream.CHILD_PODS].objects.get(Key(job.namespace, name))
+        return isinstance(pod, Pod) and pod.uid == uid
+
     @property
     def has_new_machine(self) -> bool:
         """Whether `new_machine` has one to give."""

@@ -394,3 +394,25 @@ def test_a_pod_whose_labels_somebody_changes_costs_a_few_writes(label: str) -> N
         assert bed.state("a") == "Running"
 
     bed.live(story)
+
+
+def test_a_pod_that_is_gone_before_that_is_seen_is_stopped_once() -> None:
+    bed = Bed(plugin_node, 2, [Fault(HoldEvents(4.0, lambda event: event.kind == "DELETED"), "watch", PODS)])
+    bed.is_armed = True
+    bed.submit("a", 16)
+    failed, gone = (Key("team-b", f"a-a1-worker-0000{index}") for index in range(2))
+
+    async def story(bed: Bed) -> int:
+        await bed.pass_time(5)
+        assert bed.state("a") == "Running"
+        trainer = {"name": "trainer", "state": {"running": {}}}
+        set_status(bed.store, PODS, gone, phase="Running", containerStatuses=[trainer])
+        await bed.pass_time(1)
+        before = len(bed.api.calls)
+        set_status(bed.store, PODS, failed, phase="Failed")
+        bed.store.delete(PODS, gone)
+        await bed.pass_time(60)
+        assert bed.state("a") == "Failed"
+        return sum(call.verb == "json_patch" and call.key == gone for call in bed.api.calls[before:])
+
+    assert bed.live(story) == 1
