@@ -608,3 +608,18 @@ def test_what_one_gives_up_for_another_place_is_nobody_elses_before_that_is_stor
 def places(story: Story, name: str) -> list[str]:
     placement = story.status(name).placement
     return [] if placement is None else [share.name for share in placement.nodes]
+
+
+@KINDS
+def test_a_gang_that_waits_for_its_own_pods_is_left_alone_until_it_is_stored_that_it_makes_room(kind: Any) -> None:
+    """Who gets its GPUs may be refused."""
+    story = site(kind, job("low", 16), nodes=2)
+    story.mark_deleted("low-a1-worker-00000", grace_s=300)
+    story.settle()
+    assert (story.status("low").attempt, story.status("low").state) == (2, State.STARTING)
+    story.pass_time(10)
+    story.settle()
+    story.add(job("first", **HIGH))  # by name, too: of two who book a GPU that one is its holder
+    assert [plan.job.name for plan in story.plans() if plan.writes] == ["first"]
+    story.settle()
+    assert [reason for _, reason, _ in ends(story, "low")] == ["ChildDeleted", "Preempted"]

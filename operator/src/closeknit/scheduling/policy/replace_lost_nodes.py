@@ -80,7 +80,7 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
         return Outcome(Hold(held.shares), is_settled=False) if held.lost else None
     job, now = case.job, walk.now
     own_free = with_own_gpus_free(job, case.pods, room.cluster)  # its Pods of before are no other holders
-    shares = marked(job, held.shares, own_free, now)
+    shares = _marked(case, held, own_free, room, walk)
     if not any(share.lost for share in shares):
         return None
     ended = moment(job.status.attempts[-1].ended) if job.status.attempts else now
@@ -124,6 +124,16 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
         return Outcome(verdict, until=asked_again_at(until, away.until), is_settled=False, scene=room.scene)
     after = room.less(room.cluster.with_job(_holding(job, verdict.shares)))
     return Outcome(verdict, until=until, is_settled=False, room=after)
+
+
+def _marked(case: Case, held: Booking, own_free: Cluster, room: Room, walk: Walk) -> tuple[BookingShare, ...]:
+    """The shares, with those marked that are lost. What a job gets in this walk that others are to make room for is not
+    lost before that is stored: it may never be."""
+    found = marked(case.job, held.shares, own_free, walk.now)
+    if room.cluster is walk.cluster or found == held.shares:
+        return found
+    stored = marked(case.job, held.shares, with_own_gpus_free(case.job, case.pods, walk.cluster), walk.now)
+    return tuple(now if then.lost else before for before, now, then in zip(held.shares, found, stored, strict=True))
 
 
 def _with_spares_again(
