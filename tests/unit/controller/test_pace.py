@@ -2,20 +2,26 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import pytest
 
 from closeknit.api.names import JobKey
+from closeknit.cluster.cluster import Cluster
 from closeknit.controller.in_flight import PLANS_AT_ONCE
 from closeknit.controller.loop import LONGEST_REST_S
 from closeknit.controller.writes.resources import TRAINING_JOBS
 from closeknit.kube.api import Key
+from closeknit.placement.gang.cache import Tables
+from closeknit.scheduling.decision import Decision, decide
+from closeknit.scheduling.memo.memory import Memory
 from faults import virtual_time
 from faults.fault import Call
 from faults.store import Store
 from scenarios.manifests import pod, training_job
-from scenarios.operated import MortalApi, Operator, add, end_job
+from scenarios.operated import BEGIN, MortalApi, Operator, add, end_job, lived
 from scenarios.story import plugin_node
 
 T = TypeVar("T")
@@ -63,6 +69,30 @@ def test_decisions_take_a_twenty_fifth_of_the_time_while_changes_pour_in() -> No
 def test_decisions_that_take_long_are_not_put_off_for_long() -> None:
     takes_s = 1.0  # a look and a decision take two of them
     assert worked_s(takes_s, for_s=9) >= 9 * 2 * takes_s / (2 * takes_s + LONGEST_REST_S) - 2 * takes_s
+
+
+def test_a_decision_that_is_always_to_be_made_again_at_once_is_made_four_times_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def again(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> Decision:
+        made = decide(cluster, tables, memory, now)
+        return replace(made, wake_at=now) if now >= BEGIN + timedelta(seconds=5) else made
+
+    monkeypatch.setattr("closeknit.controller.loop.decide", again)
+    store = Store()
+    for manifest in plugin_node("gpu-1"):
+        add(store, manifest)
+    operator = Operator(MortalApi(store), SlowWorker(0.01))
+
+    async def story() -> int:
+        await asyncio.sleep(5)  # it has nothing to learn any more
+        add(store, pod("other", node="gpu-1"))
+        await asyncio.sleep(1)
+        before = operator.loop.cycles
+        await asyncio.sleep(10)
+        return operator.loop.cycles - before
+
+    assert 30 < lived(operator, story) <= 10 / LONGEST_REST_S
 
 
 def test_decisions_follow_each_other_while_each_leaves_jobs_for_the_next() -> None:

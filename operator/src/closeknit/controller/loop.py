@@ -150,7 +150,8 @@ class SchedulingLoop:
             self.beat = loop.time()
             rest_s = 0.0 if self._goes_on else min(LONGEST_REST_S, REST_PER_WORK * (self.beat - began))
             rested_at = self.beat + rest_s
-            if await self._is_woken(min(decide_at, self._look_on_at) - loop.time()):
+            pause_s = min(decide_at, self._look_on_at) - loop.time()
+            if await self._is_woken(pause_s) or pause_s <= 0:
                 await asyncio.sleep(max(COALESCE_S, rested_at - loop.time()))
 
     async def stop(self) -> None:

@@ -164,3 +164,14 @@ def test_what_is_remembered_of_ends_changes_none() -> None:
         story.pass_time(601)
         if step == 20:
             story.edit_job("runs-2", suspend=True)
+
+
+def test_no_decision_is_due_at_once_where_an_end_moves_within_a_second() -> None:
+    """Of a job that declares 500 s and is late, an eighth more than that: 562.5 s."""
+    story = waiting_for("500s")
+    story.pass_time(501)
+    story.settle()
+    story.pass_time(61.5)
+    wake_at = story.decide().schedule.wake_at
+    assert wake_at is not None
+    assert wake_at - story.now == timedelta(seconds=0.5)

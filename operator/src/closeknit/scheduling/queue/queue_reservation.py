@@ -5,7 +5,7 @@ and whether another one passes (backfill.py). Here they are asked in the order o
 walk are used again where what they rest on is the same.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -147,7 +147,7 @@ class QueueReservation:
         ends, aged = self._ends(alone), aged_at(case.job)
         moments = [*ends_may_change_at(ends, self.terms, self._now)]
         moments += [at for at in [aged] if at is not None and at > self._now]
-        self.wake_at = min([*moments, *filter(None, [self.wake_at])], default=None)
+        self._wake_by(moments)
         ends = ends_that_count(case.job, alone, ends, self.terms, self._now)
         is_aged = aged is not None and aged <= self._now
         search = self._search(shape, alone, ends, is_aged=is_aged)
@@ -180,8 +180,16 @@ class QueueReservation:
     def ending_by(self, until: datetime, cluster: Cluster) -> tuple[JobKey, ...]:
         """Jobs in this cluster that are expected to leave their GPUs until then, and are not late."""
         ending = [end for end in self._ends(cluster) if end.at <= until and not end.is_late]
-        self.wake_at = min([*(end.soonest for end in ending), *filter(None, [self.wake_at])], default=None)
+        self._wake_by(end.soonest for end in ending)
         return tuple(end.job for end in ending)
+
+    def _wake_by(self, moments: Iterable[datetime]) -> None:
+        """Has the next decision come at the first of these, or at the whole second after it: `_now` is one, too, and
+        before that second all is as it is now."""
+        first = min([*moments, *filter(None, [self.wake_at])], default=None)
+        if first is not None:
+            whole = first.replace(microsecond=0)
+            self.wake_at = whole if whole == first else whole + timedelta(seconds=1)
 
     def known_wait(self, case: Case, key: BehindKey, room: Room) -> Wait | None:
         """The wait of a job behind the reservation, where it is known from one that asks the same and does not end
@@ -323,7 +331,7 @@ class QueueReservation:
     ) -> RoomSearch:
         for known in self._last.searches:
             if known.shape is shape and known.is_aged == is_aged and self._is_vain(known, len(alone.nodes)):
-                self.wake_at = min(filter(None, (self.wake_at, known.at + VAIN_FOR)))
+                self._wake_by([known.at + VAIN_FOR])
                 return known
             is_same = known.shape is shape and known.is_aged == is_aged and known.ends == ends
             is_same = is_same and known.cluster.nodes is alone.nodes and known.cluster.joins_like(alone)
