@@ -40,7 +40,7 @@ from closeknit.lifecycle.verdict import Book, Hold, Refusal, Wait, WaitCause
 from closeknit.placement.gang.interconnect import Interconnect
 from closeknit.placement.replacement_nodes import NONE, Replacement, not_replaced
 from closeknit.placement.values.placement import Placement, Share
-from closeknit.placement.values.request import NOBODY, Request, request
+from closeknit.placement.values.request import Request
 from closeknit.placement.values.sentences import count
 from closeknit.scheduling.elastic.sizes import fewer, largest
 from closeknit.scheduling.policy.gates import standing
@@ -93,7 +93,7 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
         return pause
     away = avoided_nodes(job, room.cluster, now)
     asked = replace(
-        request(NOBODY, job.spec, case.volumes.required),
+        walk.questions.request(case),
         gpus=held.gpus,
         avoided=away.nodes,
         spare_queues=frozenset(filter(None, (job.spec.queue,))),
