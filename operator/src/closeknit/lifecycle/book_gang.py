@@ -125,9 +125,10 @@ def book(subject: Subject, placement: Placement, why: str = "") -> Plan:
     children = creation.whole(made, with_others=True)
     is_late = may_be_counted(subject)
     asked = quota_demand(children.manifests, may_be_counted=is_late, gpus=booking.gpus)
-    asked = replace(asked, given_back=given_back(left))
     if not is_free:
         children = creation.Creation()
+        left = (pod for pod in subject.children.own if pod.is_live)  # what runs on is stopped once that is stored
+    asked = replace(asked, given_back=given_back(left))
     plan = subject.plan(
         status,
         demand=asked,

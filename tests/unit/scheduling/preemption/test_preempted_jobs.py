@@ -623,3 +623,23 @@ def test_a_gang_that_waits_for_its_own_pods_is_left_alone_until_it_is_stored_tha
     assert [plan.job.name for plan in story.plans() if plan.writes] == ["first"]
     story.settle()
     assert [reason for _, reason, _ in ends(story, "low")] == ["ChildDeleted", "Preempted"]
+
+
+def test_pods_that_nobody_has_stopped_end_though_a_quota_counts_them() -> None:
+    """The operator ended between the end of their attempt and their own, and nobody else wants their GPUs any more."""
+    story = site(plugin_node, job("low"))
+    story.add(job("urgent", **HIGH))
+    story.settle()
+    low = story.pod("low-a1-worker-00000")
+    del low["spec"]["activeDeadlineSeconds"]
+    del story.objects["TrainingJob", "team-b", "urgent"]
+    story.quotas = [Quota("team", {"pods": "1"}, {"pods": "1"})]
+    story.settle()
+    assert low["spec"]["activeDeadlineSeconds"] == 1
+    story.end_stopped()
+    story.quotas = [Quota("team", {"pods": "1"}, {"pods": "0"})]
+    story.settle()
+    story.pass_time(60)
+    story.settle()
+    begin(story)
+    assert story.status("low").state is State.RUNNING
