@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import chain
 
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
@@ -115,7 +116,7 @@ def book(subject: Subject, placement: Placement, why: str = "") -> Plan:
         if isinstance(swapped, Plan):
             return swapped
         number += 1  # all Pods are new; the old ones go once that is stored
-        left = (pod for pod in subject.children.own if pod.is_live)
+        left = subject.children.own
     booking = _booking(job, placement, number)
     made = _gang(subject, booking, booked)
     found = environment(made, 0)
@@ -127,8 +128,8 @@ def book(subject: Subject, placement: Placement, why: str = "") -> Plan:
     asked = quota_demand(children.manifests, may_be_counted=is_late, gpus=booking.gpus)
     if not is_free:
         children = creation.Creation()
-        left = (pod for pod in subject.children.own if pod.is_live)  # what runs on is stopped once that is stored
-    asked = replace(asked, given_back=given_back(left))
+        left = subject.children.own  # what runs on is stopped once that is stored
+    asked = replace(asked, given_back=given_back(left, subject.now))
     plan = subject.plan(
         status,
         demand=asked,
@@ -206,7 +207,7 @@ def reserve(subject: Subject, placement: Placement, awaited: Sequence[AwaitedAtt
     demand = quota_demand(children.manifests, may_be_counted=may_be_counted(subject), gpus=booking.gpus)
     going = (each for each in awaited if each.job.namespace == job.key.namespace and not each.moves)
     there = (subject.cluster.pods_of(each.job) for each in going)
-    left = given_back(pod for pods in there for pod in pods if pod.is_live)
+    left = given_back(chain.from_iterable(there), subject.now)
     plan = subject.plan(
         status,
         demand=replace(demand, given_back=left) if is_first else None,

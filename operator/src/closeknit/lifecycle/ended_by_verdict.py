@@ -20,7 +20,7 @@ from closeknit.lifecycle.health.attempt_end import succeeded
 from closeknit.lifecycle.transitions import ends
 from closeknit.lifecycle.transitions.next_status import GROWS_AFTER
 from closeknit.lifecycle.writes.plan import Delete, Plan
-from closeknit.lifecycle.writes.quota_demand import QuotaDemand, given_back
+from closeknit.lifecycle.writes.quota_demand import given_back
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.sentences import count
 
@@ -133,7 +133,7 @@ def _resized(attempt: Attempt, placement: Placement, reason: EndReason, message:
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
     return replace(
         plan,
-        demand=replace(plan.demand, may_be_counted=False, given_back=_given_back(subject))
+        demand=replace(plan.demand, may_be_counted=False, given_back=given_back(subject.children.own, subject.now))
         if plan.demand is not None and is_by_choice
         else None,
         opening=(),
@@ -145,11 +145,6 @@ def _resized(attempt: Attempt, placement: Placement, reason: EndReason, message:
             warning=reason is EndReason.SHRUNK,
         ),
     )
-
-
-def _given_back(subject: Subject) -> tuple[QuotaDemand, ...]:
-    """What quotas count less once its Pods of now are gone."""
-    return given_back(pod for pod in subject.children.own if pod.is_live)
 
 
 def _gpus(placement: Placement) -> int:

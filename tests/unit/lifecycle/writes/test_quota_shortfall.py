@@ -23,6 +23,7 @@ from closeknit.lifecycle.writes.resource_quotas import Quota, ScopeRequirement, 
 from scenarios.manifests import owner, training_job
 from scenarios.stories import ended, two_dra_nodes, two_plugin_nodes
 from scenarios.story import Story, plugin_node
+from scenarios.views import NOON
 
 GPUS = "requests.nvidia.com/gpu"
 BYTES = 2**30
@@ -172,8 +173,23 @@ def test_pods_that_make_room_give_back_what_the_quota_counts_of_them(quota: Quot
     going = convert(
         {"metadata": {"name": "a", "labels": {JOB_LABEL: "a"}}, "spec": {**spec, "activeDeadlineSeconds": 60}}
     )
-    demand = replace(of(pod(**spec)), given_back=given_back([going]))
+    demand = replace(of(pod(**spec)), given_back=given_back([going], NOON))
     assert (not shortfalls(demand, [quota])) is is_enough
+
+
+@pytest.mark.parametrize(
+    ("deleted", "phase", "is_given"),
+    [
+        pytest.param(None, "Running", True, id="runs"),
+        pytest.param("2026-11-21T12:00:00Z", "Running", True, id="ends"),
+        pytest.param("2026-11-21T11:59:00Z", "Running", False, id="has stayed too long"),
+        pytest.param("2026-11-21T12:00:00Z", "Failed", False, id="is over"),
+    ],
+)
+def test_a_pod_gives_back_what_it_holds_if_it_goes_soon(deleted: str | None, phase: str, is_given: bool) -> None:
+    metadata = {"name": "a", "labels": {JOB_LABEL: "a"}} | ({} if deleted is None else {"deletionTimestamp": deleted})
+    going = convert({"metadata": metadata, "spec": pod()["spec"], "status": {"phase": phase}})
+    assert bool(given_back([going], NOON)) is is_given
 
 
 def convert(wire: dict[str, Any]) -> Pod:

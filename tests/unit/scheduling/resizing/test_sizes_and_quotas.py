@@ -106,6 +106,26 @@ def test_it_grows_as_far_as_the_quota_leaves_more(kind: Any) -> None:
     assert (story.status().state, size(story), ends(story)) == (State.RUNNING, 32, [("Grown", False)] * 2)
 
 
+@KINDS
+def test_it_does_not_grow_into_the_quota_of_its_pod_on_a_dead_node(kind: Any) -> None:
+    """A quota counts that Pod until somebody removes it, and the gang would be refused once it has ended."""
+    story = team(4, elastic(), kind=kind)
+    story.lose_node("gpu-3")
+    story.mark_deleted("train-a1-worker-00003")
+    begin(story)
+    later(story, 3)
+    assert size(story) == 24
+    for manifest in kind("gpu-4"):
+        story.add(manifest)
+    before = ends(story)
+    later(story, 60, 5)
+    assert (story.status().state, size(story), ends(story)) == (State.RUNNING, 24, before)
+    assert "asked 4, hard 4, used 1, left 3" in (story.status().message or "")
+    story.remove_pod("train-a1-worker-00003")
+    later(story, 60, 5)
+    assert (story.status().state, size(story), ends(story)) == (State.RUNNING, 32, [*before, ("Grown", False)])
+
+
 def test_what_a_quota_left_is_no_matter_once_it_waits_for_room() -> None:
     """The quota is gone, and all of its GPUs do not fit: it starts with those that are free."""
     story = team(0, elastic())

@@ -8,6 +8,7 @@ known once one was taken, or tried.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from closeknit.api.names import INDEX_LABEL, ROLE_LABEL
 from closeknit.cluster.objects.pod_requests import PodResourceSpec, limits, requests
 from closeknit.cluster.pods.pod import Pod
 from closeknit.launch.gang import Manifest
+from closeknit.lifecycle.status.pauses import lingers_from
 
 _COMPUTE = frozenset({"cpu", "memory", "ephemeral-storage"})
 HUGE_PAGES = "hugepages-"
@@ -149,10 +151,13 @@ def as_admitted(demand: QuotaDemand, admitted: Iterable[AdmittedPod]) -> QuotaDe
     )
 
 
-def given_back(pods: Iterable[Pod]) -> tuple[QuotaDemand, ...]:
-    """What quotas count less once these Pods are gone."""
+def given_back(pods: Iterable[Pod], now: datetime) -> tuple[QuotaDemand, ...]:
+    """What quotas count less once those of these Pods are gone that hold something. One that has stayed too long after
+    its deletion gives nothing back: its node may be dead, and nothing tells when it goes."""
     found: dict[tuple[str, bool, bool], Counter[str]] = {}
     for pod in pods:
+        if not pod.is_live or (pod.deletion_timestamp is not None and now >= lingers_from(pod.deletion_timestamp, now)):
+            continue
         asked = _named(pod.requests, pod.limits)
         is_best_effort = QuotaDemand(asked, {}).is_best_effort
         found.setdefault((pod.priority_class, pod.has_deadline, is_best_effort), Counter()).update(asked)

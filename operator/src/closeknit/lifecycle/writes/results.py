@@ -13,6 +13,7 @@ from closeknit.api.text.opaque import found as shown
 from closeknit.cluster.objects.meta import Owner, WireStruct
 from closeknit.cluster.pods.pod import Pod, WirePod, pod
 from closeknit.launch.gang import Manifest
+from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.writes.plan import Action, Delete, Resize, Stop
 from closeknit.lifecycle.writes.quota_demand import AdmittedPod, QuotaDemand, refused_pod
 from closeknit.lifecycle.writes.quota_shortfall import Shortfall, amount, counts, shortfalls
@@ -341,7 +342,9 @@ def _judged_name(found: Exists, uid: str) -> Judgement:
     metadata = found.manifest["metadata"]
     labels = dict(found.labels)
     is_known = labels.get(JOB_LABEL) == metadata["labels"][JOB_LABEL]  # without it, it is not seen
-    if not found.is_probe and owners == [owner["uid"] for owner in metadata["ownerReferences"]] and is_known:
+    # A trial of a Pod waits until the one of that name is seen to be gone. Of a Service that would never be seen.
+    is_as_good = not found.is_probe or CHILD_KINDS[found.manifest["kind"]].stream is None
+    if is_as_good and owners == [owner["uid"] for owner in metadata["ownerReferences"]] and is_known:
         # Made before, and its answer lost; or of a booking that was taken back, which began under the same number.
         return Judgement.AGAIN if found.is_going else Judgement.DONE
     # What a Pod or a Service of ours owned that had the name before is about to be collected.
