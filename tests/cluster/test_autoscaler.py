@@ -95,7 +95,7 @@ def test_nodes_are_asked_for_measured_and_used(scaled: AskingBed) -> None:
     assert (asked["spec"]["provisioningClassName"], asked["spec"]["podSets"][0]["count"]) == (CLASS, 2)
     name = asked["metadata"]["name"]
     template = bed.cluster.get("podtemplate", name, bed.namespace)
-    assert template["metadata"]["ownerReferences"][0]["uid"] == asked["metadata"]["uid"]
+    assert template["metadata"]["ownerReferences"] == asked["metadata"]["ownerReferences"]
     (container,) = template["template"]["spec"]["containers"]
     assert container["resources"]["requests"]["nvidia.com/gpu"] == "8"
 

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import JOB_LABEL
 from closeknit.api.reasons import PendingReason
 from closeknit.cluster.pods.symptoms import FENCE, FENCED_NAMESPACES, Symptom, of_denial
 from closeknit.lifecycle.writes.resource_quotas import Quota
-from scenarios.manifests import owner, training_job
+from scenarios.manifests import training_job
 from scenarios.networks import job, machine, nics
 from scenarios.story import Story, dra_node, plugin_node
 
@@ -96,20 +95,25 @@ def test_a_webhook_that_is_down_for_long_is_told_and_the_gpus_are_for_others(mad
     assert story.pods() == ["train-a1-worker-00000", "train-a1-worker-00001"]
 
 
-def test_a_service_that_was_made_without_an_answer_and_refused_then_keeps_its_job_from_nothing() -> None:
+@pytest.mark.parametrize("kind", ["Service", "ConfigMap"])
+def test_what_was_made_without_an_answer_and_refused_then_keeps_its_job_from_nothing(kind: str) -> None:
     """Its deletion has failed, too. No watch tells that it is there."""
-    story = Story(*plugin_node("gpu-1"), training_job(spec={"gpus": 8}))
-    story.forbidden["Service train-a1"] = 'admission webhook "services.example" denied the request: not now'
+    machines, job = [*plugin_node("gpu-1"), *plugin_node("gpu-2")], training_job(spec={"gpus": 16, "framework": "MPI"})
+    well, story = Story(*machines, job), Story(*machines, job)
+    well.settle()
+    (name,) = well.names(kind)
+    story.forbidden[f"{kind} {name}"] = 'admission webhook "children.example" denied the request: not now'
     story.settle()
     pending = story.status().pending
     assert pending is not None
     assert (pending.reason, story.pods()) == ("TemplateInvalid", [])
-    metadata = {"name": "train-a1", "namespace": "team-b", "labels": {JOB_LABEL: "train"}}
-    story.add({"kind": "Service", "metadata": {**metadata, "ownerReferences": [owner("train", uid="uid-of-train")]}})
+    for key, made in well.objects.items():
+        if key[0] in {"Service", kind}:
+            story.add(made)
     story.forbidden.clear()
     story.pass_time(300)
     story.settle()
-    assert story.pods() == ["train-a1-worker-00000"]
+    assert story.pods() == ["train-a1-worker-00000", "train-a1-worker-00001"]
 
 
 def test_a_webhook_that_is_down_for_a_moment_costs_a_gang_nothing() -> None:

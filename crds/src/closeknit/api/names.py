@@ -40,6 +40,7 @@ SPARE_FOR_LABEL = f"{GROUP}/spare-for"
 # On a TrainingJob, by its author: the class of ProvisioningRequest by which it asks for nodes; or PlaceholderPods, or
 # Never.
 PROVISIONING_CLASS_ANNOTATION = f"{GROUP}/provisioning-class"
+GENERATION_LABEL = f"{GROUP}/generation"  # of a ProvisioningRequest: of the TrainingJob that it was made for
 PLACEHOLDER_PODS = "PlaceholderPods"  # the class for autoscalers that read pending Pods alone, as Karpenter
 # On a placeholder Pod: name of the TrainingJob that waits for its node. It is no child, and holds nothing of the job.
 PLACEHOLDER_LABEL = f"{GROUP}/placeholder"

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, suppress
 from datetime import datetime
 from functools import partial
 from importlib.metadata import version
+from itertools import count
 
 from closeknit.cluster.cluster import Cluster
 from closeknit.controller import interpreter
@@ -28,7 +29,7 @@ from closeknit.controller.worker import ThreadWorker
 from closeknit.controller.writes.capacity_writes import CapacityWrites
 from closeknit.controller.writes.cluster_writes import ClusterWrites
 from closeknit.controller.writes.workload_writes import write_workloads
-from closeknit.controller.writes.write_slots import WriteSlots
+from closeknit.controller.writes.write_slots import WriteSlots, in_turn
 from closeknit.controller.writes.writes import Writes
 from closeknit.kube.api import Api
 from closeknit.lifecycle.capacity.capacity_news import NOTHING_ASKED, CapacityPolicy, capacity_news
@@ -49,7 +50,6 @@ ASKED_S = 5.0  # nodes take minutes to come
 ASKED_AGAIN_S = 1.0  # while placeholder Pods are there: a gang that is placed waits until those on its nodes are gone
 QUEUED_S = 0.2  # Kueue hears of a job, and gets quota back, that soon
 QUEUED_AGAIN_S = 5.0  # after a refusal: somebody has to change something, or Kueue has just done so
-QUEUED_AT_ONCE = 256  # Workloads that are written before the cluster is looked at again
 FRAGMENTATION_S = 30.0  # 17 to 27 ms on 5,000 nodes, of the thread that decides
 TOLD_S = 30.0  # status of the cluster as a whole: free GPUs change with each booking, and no decision reads them
 EVENTS_PER_LOOK = 16  # of nodes: of a fleet whose agents all end at once most are told later, some every half minute
@@ -199,7 +199,7 @@ class Process:
         seen: Cluster | None = None
         told: set[str] = set()
         await self.loop.begun.wait()
-        while True:
+        for look in count():
             if (cluster := self.watched.cluster) is not seen:
                 try:
                     news = await self._worker.run(partial(self._news, cluster, self._now()))
@@ -212,9 +212,9 @@ class Process:
                 else:
                     for each in news:
                         await self._writes.tell_topology(each)
-                    for lemon in lemons[:EVENTS_PER_LOOK]:
+                    for lemon in in_turn(lemons, EVENTS_PER_LOOK, look):
                         await self._writes.tell_lemon(lemon)
-                    await self._writes.taint(taints, EVENTS_PER_LOOK)
+                    await self._writes.taint(taints, EVENTS_PER_LOOK, look)
                     told &= {notice.name for notice in silent.values()}
                     left = [(node, notice) for node, notice in silent.items() if notice.name not in told]
                     for node, notice in left[:EVENTS_PER_LOOK]:
@@ -230,12 +230,12 @@ class Process:
         """Keeps the Workloads of jobs in Kueue's queues as their jobs need them."""
         seen: Cluster | None = None
         await self.loop.begun.wait()
-        while True:
+        for look in count():
             pause_s = QUEUED_S
             if (cluster := self.watched.cluster) is not seen:
                 try:
                     news = await self._worker.run(partial(workload_news, cluster, self._now()))
-                    is_done = await write_workloads(self._slots, news.first(QUEUED_AT_ONCE))
+                    is_done = await write_workloads(self._slots, news, look)
                 except Exception:  # the other jobs go on
                     _log.exception("Workloads were not kept up")
                     self.metrics.broken_decisions.inc()

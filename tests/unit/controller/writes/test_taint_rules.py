@@ -79,6 +79,24 @@ class Choosy(MemoryApi):
             raise self._error("no")
 
 
+def test_rules_that_are_always_refused_keep_none_behind_them_back() -> None:
+    """As many as are written at one look."""
+    store = Store([Kind(NEW, "DeviceTaintRule")])
+    rules = news(1, 2, 3, 4, 5).missing
+
+    class Picky(MemoryApi):
+        async def make(self, resource: Resource, body: dict[str, Any], **kwargs: Any) -> Head:
+            if body["metadata"]["name"] in {each["metadata"]["name"] for each in rules[:2]}:
+                raise Forbidden("no")
+            return await super().make(resource, body, **kwargs)
+
+    for look in range(4):
+        there = {each["metadata"]["name"] for each in store.objects(NEW)}
+        missing = tuple(each for each in rules if each["metadata"]["name"] not in there)
+        virtual_time.run(writes_over(Picky(store)).taint(TaintNews(missing, ()), 2, look))
+    assert len(store.objects(NEW)) == 3
+
+
 @pytest.mark.parametrize(("error", "left"), [(Invalid, 1), (Forbidden, 1), (Unavailable, 2)])
 def test_a_refusal_of_one_rule_does_not_keep_the_others_back(error: type[ApiError], left: int) -> None:
     store = Store([Kind(NEW, "DeviceTaintRule")])

@@ -10,13 +10,25 @@ from closeknit.cluster.cluster import build
 from closeknit.cluster.kueue.flavors import ServedKind
 from closeknit.cluster.requested_capacity import PROVISIONING_SERVED
 from closeknit.cluster.store.watched_kinds import from_document
+from closeknit.controller.metrics import Metrics
+from closeknit.controller.writes.capacity_writes import CapacityWrites
+from closeknit.controller.writes.resources import POD_TEMPLATES, PROVISIONING_REQUESTS
+from closeknit.controller.writes.write_slots import WriteSlots
+from closeknit.kube.api import Resource
+from closeknit.kube.errors import Unavailable
 from closeknit.lifecycle.capacity.capacity_news import MOST_REQUESTS, CapacityNews, CapacityPolicy, capacity_news
 from closeknit.lifecycle.capacity.gang_shape import NodeGroup, node_groups
 from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.queue.entries import queue_place
+from faults import virtual_time
+from faults.fault import Fault, LoseReply, Refuse
+from faults.kinds import Kind
+from faults.memory_api import MemoryApi
+from faults.store import Store
 from scenarios.manifests import Manifest, training_job
 from scenarios.story import Story, plugin_node
+from scenarios.views import NOON
 
 ATOMIC = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 POLICY = CapacityPolicy(ATOMIC)
@@ -120,6 +132,39 @@ def test_a_refused_request_is_told_and_not_tried_at_every_look(refused: str, kep
     story.ask(POLICY)
     story.ask(POLICY)
     assert len(story.names("ProvisioningRequest")) == 1
+
+
+@pytest.mark.parametrize("lost", [POD_TEMPLATES, PROVISIONING_REQUESTS], ids=str)
+@pytest.mark.parametrize("effect", [LoseReply(), Refuse(Unavailable("down", code=503))], ids=["unanswered", "refused"])
+def test_a_write_that_fails_in_between_leaves_no_request_without_its_template(
+    lost: Resource, effect: LoseReply | Refuse
+) -> None:
+    """Which its autoscaler would never answer, or call failed."""
+    found = news(waiting())
+    for each in (found.missing[0].template, found.missing[0].request):
+        del each["metadata"]["ownerReferences"]  # their job is not in the store
+    store = Store([Kind(POD_TEMPLATES, "PodTemplate"), Kind(PROVISIONING_REQUESTS, "ProvisioningRequest")])
+    api = MemoryApi(store, [Fault(effect, "create", lost, nth=1)])
+    writes = CapacityWrites(WriteSlots(api, Metrics().count_write), lambda: NOON)
+    virtual_time.run(writes.ask(found))
+    if not store.objects(PROVISIONING_REQUESTS):  # which the watch shows: then it is not asked for again
+        virtual_time.run(writes.ask(found))
+    assert [len(store.objects(each)) for each in (POD_TEMPLATES, PROVISIONING_REQUESTS)] == [1, 1]
+
+
+def test_a_job_that_is_changed_asks_for_what_it_needs_now() -> None:
+    story = waiting()
+    story.serves_provisioning = True
+    story.ask(POLICY)
+    (before,) = story.names("ProvisioningRequest")
+    story.edit_job(gpus=32)
+    story.settle()
+    story.ask(POLICY)
+    story.pass_time(60)
+    story.ask(POLICY)
+    (after,) = story.names("ProvisioningRequest")
+    assert after != before
+    assert story.objects[("ProvisioningRequest", "team-b", after)]["spec"]["podSets"][0]["count"] == 4
 
 
 def test_requests_that_came_to_nothing_keep_no_others_from_asking() -> None:

@@ -8,7 +8,18 @@ import pytest
 from closeknit.api.names import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
 from closeknit.api.trainingjob_status import State
 from closeknit.cluster.kueue.workload import workload_name
+from closeknit.controller.metrics import Metrics
+from closeknit.controller.writes.resources import WORKLOADS
+from closeknit.controller.writes.workload_writes import AT_ONCE, write_workloads
+from closeknit.controller.writes.write_slots import WriteSlots
+from closeknit.kube.errors import Forbidden
+from closeknit.lifecycle.kueue.workload_news import workload_news
 from closeknit.lifecycle.status.conditions import timestamp
+from faults import virtual_time
+from faults.fault import Fault, Refuse
+from faults.kinds import Kind
+from faults.memory_api import MemoryApi
+from faults.store import Store
 from scenarios.manifests import Manifest, training_job
 from scenarios.story import Story, plugin_node
 
@@ -275,6 +286,26 @@ def test_a_workload_that_somebody_deletes_is_asked_for_again_and_the_job_waits_f
     admit(story)
     story.settle()
     assert story.status().placement is not None
+
+
+def test_workloads_that_are_refused_keep_no_other_job_from_kueue() -> None:
+    """By a quota of one namespace, or a webhook: as many of them as are written at one look, and before the others."""
+    story = kueue_story(job=queued_job())
+    for number in range(AT_ONCE):
+        job = queued_job(name=f"j-{number:03d}")
+        job["metadata"] |= {"namespace": "aa", "uid": f"uid-of-{number}"}
+        story.add(job)
+    story.write_once()
+    news = workload_news(story.cluster, story.now)
+    assert len(news.missing) == AT_ONCE + 1
+    refused = Refuse(Forbidden("exceeded quota: objects", code=403, reason="Forbidden"))
+    store = Store([Kind(WORKLOADS, "Workload")])
+    for each in news.missing:
+        del each["metadata"]["ownerReferences"]  # their jobs are not in the store
+    api = MemoryApi(store, [Fault(refused, "create", WORKLOADS, when=lambda call: call.key.namespace == "aa")])
+    for look in range(2):
+        virtual_time.run(write_workloads(WriteSlots(api, Metrics().count_write), news, look))
+    assert [each["metadata"]["name"] for each in store.objects(WORKLOADS)] == [NAME]
 
 
 @pytest.mark.parametrize("field", ["count", "requests", "template"])

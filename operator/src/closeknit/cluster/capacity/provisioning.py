@@ -2,7 +2,7 @@
 
 import msgspec
 
-from closeknit.api.names import JobKey
+from closeknit.api.names import GENERATION_LABEL, JobKey
 from closeknit.cluster.objects.meta import ForeignCondition, Metadata, WireStruct
 
 AUTOSCALING_GROUP, AUTOSCALING_VERSION = "autoscaling.x-k8s.io", "v1"
@@ -22,6 +22,8 @@ class ProvisioningRequest(msgspec.Struct, frozen=True):
     job_uid: str
     created: str | None
     class_name: str
+    generation: str = ""
+    """Of the job that it was made for."""
     is_going: bool = False
     answer: str = ""
     """The last condition that is True; empty before any is."""
@@ -68,6 +70,7 @@ def provisioning_request(wire: WireProvisioningRequest) -> ProvisioningRequest |
         job_uid=owner.uid,
         created=metadata.creation_timestamp,
         class_name=wire.spec.provisioning_class_name if wire.spec else "",
+        generation=(metadata.labels or {}).get(GENERATION_LABEL, ""),
         is_going=metadata.deletion_timestamp is not None,
         answer=said.type if said else "",
         message=(said.message or "") if said else "",

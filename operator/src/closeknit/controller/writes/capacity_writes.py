@@ -73,34 +73,16 @@ class CapacityWrites:
         return True
 
     async def _asked(self, asked: CapacityAsk) -> CapacityRefusal | None:
-        """Makes the request, and the PodTemplate that it names, which it owns: one without the other asks for nothing,
-        and goes. Why, where one is refused for good."""
-        name, namespace = asked.request["metadata"]["name"], asked.job.namespace
-        try:
-            make = self._api.make(PROVISIONING_REQUESTS, asked.request, namespace=namespace)
-            made = await self._slots.sent("create", PROVISIONING_REQUESTS, make)
-        except AlreadyExists:
-            return None  # the watch will show
-        except ApiError as error:
-            return self._not_asked(asked, PROVISIONING_REQUESTS, error)
-        reference = {
-            "apiVersion": PROVISIONING_REQUESTS.api_version,
-            "kind": asked.request["kind"],
-            "name": name,
-            "uid": made.uid,
-            "controller": True,
-        }
-        template = {**asked.template, "metadata": {**asked.template["metadata"], "ownerReferences": [reference]}}
-        try:
-            await self._slots.sent(
-                "create", POD_TEMPLATES, self._api.make(POD_TEMPLATES, template, namespace=namespace)
-            )
-        except AlreadyExists:
-            return None  # of before: its owner is gone, and so it will be
-        except ApiError as error:
-            back = self._api.delete(PROVISIONING_REQUESTS, name, uid=made.uid, namespace=namespace)
-            await self._slots.settled("delete", PROVISIONING_REQUESTS, namespace, back)
-            return self._not_asked(asked, POD_TEMPLATES, error)
+        """Makes the PodTemplate, and then the request that names it: whatever gets no answer, the next look does the
+        rest. Why, where one is refused for good."""
+        for resource, manifest in ((POD_TEMPLATES, asked.template), (PROVISIONING_REQUESTS, asked.request)):
+            try:
+                make = self._api.make(resource, manifest, namespace=asked.job.namespace)
+                await self._slots.sent("create", resource, make)
+            except AlreadyExists:
+                continue  # of an earlier look; the watch will show the request
+            except ApiError as error:
+                return self._not_asked(asked, resource, error)
         return None
 
     def _not_asked(self, asked: CapacityAsk, what: Resource, error: ApiError) -> CapacityRefusal | None:

@@ -8,7 +8,7 @@ from typing import Any
 from closeknit.api.names import API_VERSION, CLUSTER_TOPOLOGY
 from closeknit.controller.writes.event_recorder import EventRecorder
 from closeknit.controller.writes.resources import CLUSTER_TOPOLOGIES, DEVICE_TAINT_RULES, NODE_TOPOLOGIES
-from closeknit.controller.writes.write_slots import WriteSlots
+from closeknit.controller.writes.write_slots import WriteSlots, in_turn
 from closeknit.kube.errors import AlreadyExists, ApiError, NotFound, Transient
 from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.device_taints import TaintNews
@@ -64,10 +64,10 @@ class ClusterWrites:
         regarding = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node}
         await self._events.record("default", regarding, notice)
 
-    async def taint(self, news: TaintNews, most: int) -> None:
+    async def taint(self, news: TaintNews, most: int, look: int = 0) -> None:
         """Creates and deletes so many DeviceTaintRules. One that is there is as good. One that is refused keeps no
-        other back; where a cluster serves none, or nobody answers, the rest is left for the next time."""
-        for rule in news.missing[:most]:
+        other back; where a cluster serves none, or nobody answers, the rest is left for the next `look`."""
+        for rule in in_turn(news.missing, most, look):
             try:
                 await self._made_rule(rule)
             except AlreadyExists:
@@ -76,7 +76,7 @@ class ClusterWrites:
                 _log.info("a device is not tainted", extra={"rule": rule["metadata"]["name"], "error": error})
                 if isinstance(error, NotFound | Transient):
                     break
-        for gone in news.gone[:most]:
+        for gone in in_turn(news.gone, most, look):
             try:
                 for rules in DEVICE_TAINT_RULES:  # of a version that is not served all is gone already
                     await self._slots.sent("delete", rules, self._api.delete(rules, gone.name, uid=gone.uid))

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from closeknit.kube.api import Api, Resource
@@ -15,6 +15,13 @@ _log = logging.getLogger(__name__)
 
 Count = Callable[[str, Resource, str], None]
 """Takes note of each write: its verb, its resource, and `ok` or the kind of the refusal."""
+
+
+def in_turn(found: Sequence[T], most: int, look: int) -> tuple[T, ...]:
+    """So many of what is to be written at most: at each look, counted from 0, those behind the ones of the look before,
+    so that what is refused again and again keeps no other back."""
+    start = look * most % len(found) if len(found) > most else 0
+    return (*found[start:], *found[:start])[:most]
 
 
 class WriteSlots:

@@ -4,7 +4,14 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from closeknit.api.affinity import REQUIRED
-from closeknit.api.names import API_VERSION, PLACEHOLDER_LABEL, PLACEHOLDER_PRIORITY_CLASS, TRAINING_JOB, JobKey
+from closeknit.api.names import (
+    API_VERSION,
+    GENERATION_LABEL,
+    PLACEHOLDER_LABEL,
+    PLACEHOLDER_PRIORITY_CLASS,
+    TRAINING_JOB,
+    JobKey,
+)
 from closeknit.api.objects import TrainingJob
 from closeknit.api.toleration import GPU_TOLERATION
 from closeknit.cluster.capacity.placeholder import PlaceholderName
@@ -35,7 +42,7 @@ class CapacityAsk(NamedTuple):
     generation: int
     request: Manifest
     template: Manifest
-    """Without its owner, which is the request."""
+    """The job's own, as the request is: it is there before that."""
 
 
 def provisioning_ask(job: TrainingJob, shape: GangShape, class_name: str) -> CapacityAsk:
@@ -45,7 +52,12 @@ def provisioning_ask(job: TrainingJob, shape: GangShape, class_name: str) -> Cap
     request = {
         "apiVersion": f"{AUTOSCALING_GROUP}/{AUTOSCALING_VERSION}",
         "kind": PROVISIONING_REQUEST,
-        "metadata": {"name": name, "namespace": namespace, "ownerReferences": [_owner(job)]},
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {GENERATION_LABEL: str(job.metadata.generation)},
+            "ownerReferences": [_owner(job)],
+        },
         "spec": {
             "provisioningClassName": class_name,
             "podSets": [{"podTemplateRef": {"name": name}, "count": shape.pods}],
@@ -58,7 +70,7 @@ def provisioning_ask(job: TrainingJob, shape: GangShape, class_name: str) -> Cap
     template = {
         "apiVersion": "v1",
         "kind": "PodTemplate",
-        "metadata": {"name": name, "namespace": namespace},
+        "metadata": {"name": name, "namespace": namespace, "ownerReferences": [_owner(job)]},
         "template": {"metadata": metadata, "spec": spec},
     }
     return CapacityAsk(job.key, job.metadata.uid or "", job.metadata.generation, request, template)

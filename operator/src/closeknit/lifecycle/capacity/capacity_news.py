@@ -213,7 +213,8 @@ def _read_requests(cluster: Cluster, policy: CapacityPolicy, now: datetime, aske
             continue
         is_spent = found.is_over and over_at(found.answered, ASKED_AGAIN, now) <= now
         asked.jobs.add(found.job_uid)
-        if is_spent or not waits_for_nodes(job) or class_of(job, policy) != found.class_name:
+        is_of_now = class_of(job, policy) == found.class_name and found.generation == str(job.metadata.generation)
+        if is_spent or not waits_for_nodes(job) or not is_of_now:
             asked.gone.append(found)
         else:
             asked.kept += not found.is_over

@@ -39,10 +39,6 @@ class WorkloadNews(NamedTuple):
     gone: tuple[Workload, ...] = ()
     changed: tuple[WorkloadPatch, ...] = ()
 
-    def first(self, most: int) -> "WorkloadNews":
-        """So many of each at most."""
-        return WorkloadNews(self.missing[:most], self.gone[:most], self.changed[:most])
-
 
 def workload_news(cluster: Cluster, now: datetime) -> WorkloadNews:
     """The Workloads to make, to delete and to change, by job; nothing where Kueue is not served."""

@@ -342,14 +342,17 @@ def _judged_name(found: Exists, uid: str) -> Judgement:
     metadata = found.manifest["metadata"]
     labels = dict(found.labels)
     is_known = labels.get(JOB_LABEL) == metadata["labels"][JOB_LABEL]  # without it, it is not seen
-    # A trial of a Pod waits until the one of that name is seen to be gone. Of a Service that would never be seen.
-    is_as_good = not found.is_probe or CHILD_KINDS[found.manifest["kind"]].stream is None
-    if is_as_good and owners == [owner["uid"] for owner in metadata["ownerReferences"]] and is_known:
-        # Made before, and its answer lost; or of a booking that was taken back, which began under the same number.
-        return Judgement.AGAIN if found.is_going else Judgement.DONE
     # What a Pod or a Service of ours owned that had the name before is about to be collected.
     wanted = [(owner["kind"], owner["name"]) for owner in metadata["ownerReferences"] if owner["kind"] != TRAINING_JOB]
     is_left_over = is_known and bool(wanted) and [(owner.kind, owner.name) for owner in found.owners] == wanted
+    is_as_good = is_known and owners == [owner["uid"] for owner in metadata["ownerReferences"]]
+    if found.is_probe:
+        # A trial of a Pod waits until the one of that name is seen to be gone. Of a Service, or of what one owns, that
+        # would never be seen; and who owns that is not known on trial.
+        is_as_good = (is_as_good or is_left_over) and CHILD_KINDS[found.manifest["kind"]].stream is None
+    if is_as_good:
+        # Made before, and its answer lost; or of a booking that was taken back, which began under the same number.
+        return Judgement.AGAIN if found.is_going else Judgement.DONE
     is_own_probe = found.is_probe and any(owner.is_job(uid) for owner in found.owners)  # ours, and not gone yet
     return Judgement.AGAIN if is_left_over or is_own_probe else Judgement.REFUSED
 
