@@ -58,7 +58,7 @@ from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import unknown_preference
 from closeknit.lifecycle.transitions import runs, waits
 from closeknit.lifecycle.writes.plan import Create, Notice, Plan
-from closeknit.lifecycle.writes.quota_demand import given_back, quota_demand
+from closeknit.lifecycle.writes.quota_demand import QuotaDemand, given_back, quota_demand
 from closeknit.placement.values.placement import Placement, Share
 from closeknit.placement.values.sentences import count
 
@@ -129,7 +129,7 @@ def book(subject: Subject, placement: Placement, why: str = "") -> Plan:
     if not is_free:
         children = creation.Creation()
         left = subject.children.own  # what runs on is stopped once that is stored
-    asked = replace(asked, given_back=given_back(left, subject.now))
+    asked = after_others(asked, subject, left)
     plan = subject.plan(
         status,
         demand=asked,
@@ -205,12 +205,9 @@ def reserve(subject: Subject, placement: Placement, awaited: Sequence[AwaitedAtt
     reason, unknown = reason_of(awaited), unknown_preference(job.spec, subject.cluster)
     status = waits.awaiting(job, subject.now, booked, reason, message, unknown)
     demand = quota_demand(children.manifests, may_be_counted=may_be_counted(subject), gpus=booking.gpus)
-    going = (each for each in awaited if each.job.namespace == job.key.namespace and not each.moves)
-    there = (subject.cluster.pods_of(each.job) for each in going)
-    left = given_back(chain.from_iterable(there), subject.now)
     plan = subject.plan(
         status,
-        demand=replace(demand, given_back=left) if is_first else None,
+        demand=after_others(demand, subject, _making_room(subject, awaited)) if is_first else None,
         probes=_probes_with_first(subject, made) if is_first else (),
         notice=subject.notice(reason, message, action=EventAction.QUEUE),
         adds=creation.additions(made),
@@ -296,6 +293,31 @@ def _is_kept(before: BookingShare, after: BookingShare) -> bool:
     """Whether the share is the same as before, unless it was lost."""
     facts = ("node", "gpus", "first_rank", "binding", "nics", "rdma_resource", "mig_device", "server")
     return before.lost or all(getattr(before, fact) == getattr(after, fact) for fact in facts)
+
+
+def after_others(demand: QuotaDemand, subject: Subject, going: Iterable[Pod]) -> QuotaDemand:
+    """The demand once these Pods are gone, which make room for it, and after the jobs of its namespace that are no less
+    important, and for which others make room now: else that would be in vain. Their Pods that are there are counted."""
+    job, cluster = subject.job, subject.cluster
+    there = {pod.key: pod for pod in going}
+    first: list[QuotaDemand] = []
+    for key, awaited in cluster.awaiting.items():
+        other, held = cluster.jobs[key], cluster.booking_of(key)
+        is_first = key.namespace == job.key.namespace and cluster.priority(other) >= cluster.priority(job)
+        if key == job.key or not is_first or held is None:
+            continue
+        made = gang(other, held, cluster, ipc_lock=False)
+        if isinstance(made, Lost):  # it is told so itself
+            continue
+        first.append(quota_demand(creation.whole(made, with_others=True).manifests, may_be_counted=False))
+        there |= {pod.key: pod for pod in (*_making_room(subject, awaited), *cluster.pods_of(key))}
+    return replace(demand, given_back=given_back(there.values(), subject.now), first=tuple(first))
+
+
+def _making_room(subject: Subject, awaited: Iterable[AwaitedAttempt]) -> Iterator[Pod]:
+    """The Pods of the job's namespace that go for it."""
+    going = (each for each in awaited if each.job.namespace == subject.job.key.namespace and not each.moves)
+    return chain.from_iterable(subject.cluster.pods_of(each.job) for each in going)
 
 
 def may_be_counted(subject: Subject) -> bool:

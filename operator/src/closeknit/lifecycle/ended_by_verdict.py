@@ -14,13 +14,12 @@ from closeknit.cluster.booking.booking import assignments, names
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.ended_pods import remains
 from closeknit.lifecycle.attempt.subject import Subject, deletions
-from closeknit.lifecycle.book_gang import book, book_beside, booked_share
+from closeknit.lifecycle.book_gang import after_others, book, book_beside, booked_share
 from closeknit.lifecycle.failures.staying_pods import cannot_grow
 from closeknit.lifecycle.health.attempt_end import succeeded
 from closeknit.lifecycle.transitions import ends
 from closeknit.lifecycle.transitions.next_status import GROWS_AFTER
 from closeknit.lifecycle.writes.plan import Delete, Plan
-from closeknit.lifecycle.writes.quota_demand import given_back
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.sentences import count
 
@@ -93,14 +92,18 @@ def _grown_in_place(attempt: Attempt, placement: Placement, message: str) -> Pla
 
 
 def shrink(attempt: Attempt, placement: Placement, by: JobKey) -> Plan:
-    """The attempt ends, uncharged, and the next one has these GPUs: others go to a job of higher priority."""
+    """The attempt ends, uncharged, and the next one has these GPUs: others go to a job of higher priority. Nothing is
+    stored where a quota would have too little left for that job then: this one goes as a whole."""
     before, after = attempt.booking.gpus, _gpus(placement)
     whom = _named(by, attempt.subject)
     message = (
         f"gives {before - after} of its {count(before, 'GPU')} to {whom}, which has a higher priority, and goes on "
         f"with {after}; it starts again in new Pods, is not charged for this, and grows as soon as there is room"
     )
-    return _resized(attempt, placement, EndReason.SHRUNK, message, is_by_choice=False)
+    shrunk = _resized(attempt, placement, EndReason.SHRUNK, message, is_by_choice=False)
+    if by.namespace == attempt.subject.job.key.namespace:
+        return shrunk
+    return replace(shrunk, demand=None, is_by_choice=False)
 
 
 def move(attempt: Attempt, placement: Placement, by: JobKey, gpus: int) -> Plan:
@@ -118,8 +121,7 @@ def move(attempt: Attempt, placement: Placement, by: JobKey, gpus: int) -> Plan:
 
 def _resized(attempt: Attempt, placement: Placement, reason: EndReason, message: str, *, is_by_choice: bool) -> Plan:
     """The end of the attempt, and the booking of the next one. Its Pods are made by the next Plan: quotas still count
-    those of now. `is_by_choice`: quotas and a dry run are asked first. Who has to give GPUs gives them, whatever these
-    say."""
+    those of now. Quotas are asked first; and a dry run where it is `is_by_choice`."""
     if attempt.is_over:
         return succeeded(attempt)
     subject = attempt.subject
@@ -133,9 +135,10 @@ def _resized(attempt: Attempt, placement: Placement, reason: EndReason, message:
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
     return replace(
         plan,
-        demand=replace(plan.demand, may_be_counted=False, given_back=given_back(subject.children.own, subject.now))
-        if plan.demand is not None and is_by_choice
-        else None,
+        demand=None
+        if plan.demand is None
+        else after_others(replace(plan.demand, may_be_counted=False), subject, subject.children.own),
+        is_by_choice=True,
         opening=(),
         actions=(*foreign, *left, service),
         notice=subject.notice(

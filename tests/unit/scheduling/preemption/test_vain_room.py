@@ -1,5 +1,7 @@
 """Room that would be made in vain: for a job that avoids a GPU, and for one that the scheduler takes nowhere."""
 
+from typing import Any
+
 import pytest
 
 from closeknit.api.names import JobKey
@@ -8,8 +10,18 @@ from closeknit.api.trainingjob_status import State
 from closeknit.lifecycle.attempt.avoided_nodes import unfit
 from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.lifecycle.verdict import Await, Reserve, Wait
-from scenarios.manifests import Manifest, pod, uuids, worker
-from scenarios.stories import unschedulable
+from closeknit.lifecycle.writes.resource_quotas import Quota
+from scenarios.manifests import (
+    Manifest,
+    cluster_topology,
+    node,
+    node_topology,
+    pod,
+    priority_class,
+    uuids,
+    worker,
+)
+from scenarios.stories import run_trainers, unschedulable
 from scenarios.story import Story, plugin_node
 from unit.scheduling.memo.test_most_booked import NOW, Queue, queue, runs, waits
 from unit.scheduling.preemption.test_preempted_jobs import HIGH, begin, ends, finish, job, site, told
@@ -83,6 +95,61 @@ def test_for_whom_the_scheduler_takes_nowhere_others_end_ever_more_seldom() -> N
     assert story.status("low").state is State.RUNNING
     live(story, hours=4, urgent_fits=True)
     assert story.status("urgent").state is State.RUNNING
+
+
+class TeamStory(Story):
+    """One whose quota has 16 GPUs, and counts the Pods that are there."""
+
+    @property
+    def quotas(self) -> list[Quota]:
+        used = sum(
+            int(each["resources"]["requests"]["nvidia.com/gpu"])
+            for pod in map(self.pod, self.pods())
+            for each in pod["spec"]["containers"]
+            if pod["status"]["phase"] not in {"Succeeded", "Failed"}
+        )
+        return [Quota("team", {"requests.nvidia.com/gpu": "16"}, {"requests.nvidia.com/gpu": str(used)})]
+
+    @quotas.setter
+    def quotas(self, _: list[Quota]) -> None:
+        pass
+
+
+def pass_minutes(story: Story, minutes: int) -> None:
+    """Kubelets do their part, every half minute. What quotas are to show in a moment is asked again."""
+    for _ in range(2 * minutes):
+        story.end_stopped()
+        for _ in range(3):
+            story.write_once()
+            run_trainers(story)
+        story.pass_time(30)
+
+
+@pytest.mark.parametrize(
+    ("third", "low"),
+    [
+        pytest.param(4, {"elastic": {"minGPUs": 4}}, id="with fewer GPUs"),
+        pytest.param(8, {}, id="elsewhere"),
+    ],
+)
+def test_who_makes_room_does_not_take_the_quota_that_it_gives_back(third: int, low: dict[str, Any]) -> None:
+    """It could go on beside: on a node that the other job does not take."""
+    nodes = (("gpu-1", "r1", 8), ("gpu-2", "r1", 8), ("gpu-3", "r2", third))
+    machines = [
+        each
+        for name, rack, gpus in nodes
+        for each in (node(name, gpus=gpus, labels={"net.example/rack": rack}), node_topology(name, count=gpus))
+    ]
+    story = TeamStory(cluster_topology("rack"), *machines, priority_class("high", 100))
+    story.objects["Node", "", "gpu-3"]["spec"]["unschedulable"] = True
+    story.add(job("low", **low))
+    pass_minutes(story, 1)
+    del story.objects["Node", "", "gpu-3"]["spec"]["unschedulable"]
+    story.add(job("urgent", 16, **HIGH, topology={"gpusPerNode": 8, "fabric": {"required": "rack"}}))
+    pass_minutes(story, 5)
+    assert story.status("urgent").state is State.RUNNING
+    assert [each.reason for each in story.status("low").attempts] == [EndReason.PREEMPTED]
+    assert told(story, "low")[0] == PendingReason.QUOTA_EXCEEDED
 
 
 def test_whose_class_is_above_no_other_is_not_told_of_room() -> None:

@@ -1,5 +1,6 @@
 """Room that is kept for the first job that waits, and who passes it, as stories."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from closeknit.api.trainingjob_status import Pending
 from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.lifecycle.writes.resource_quotas import Quota
-from scenarios.manifests import priority_class, training_job
+from scenarios.manifests import cluster_topology, priority_class, training_job
 from scenarios.story import Story, dra_node, plugin_node
 
 BOTH = {"gpus": 16, "topology": {"gpusPerNode": 8}}
@@ -71,6 +72,41 @@ def test_whoever_ends_before_passes(story: Story, declared: str | None, *, passe
 def test_a_deadline_is_as_good_as_a_declaration(story: Story) -> None:
     submit(story, "late", gpus=8, activeDeadlineSeconds=1800)
     assert runs(story, "late")
+
+
+@pytest.mark.parametrize("declared", [{}, {"expectedDuration": "20h"}], ids=["silent", "longer than the deadline"])
+def test_nobody_passes_at_the_moment_of_a_deadline(declared: dict[str, str]) -> None:
+    """The job is over once that is stored, and holds its GPUs in the decision before."""
+    story = Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"))
+    submit(story, "runs", gpus=8, activeDeadlineSeconds=3600, **declared)
+    story.run_all()
+    submit(story, "both", **BOTH)
+    submit(story, "late", gpus=8, expectedDuration="10h")
+    story.pass_time((datetime(2026, 11, 21, 11, tzinfo=UTC) - story.now).total_seconds())
+    story.settle()
+    assert story.status("runs").state == "Failed"
+    assert runs(story, "both")
+    assert not runs(story, "late")
+
+
+def test_a_patient_job_whose_room_has_come_free_is_told_of_no_later_one() -> None:
+    """The last words about it are those of a decision before: that it lacks room."""
+    racks = {"gpu-1": "r1", "gpu-2": "r1", "gpu-3": "r2"}
+    machines = [plugin_node(name) for name in racks]
+    for (machine, _), rack in zip(machines, racks.values(), strict=True):
+        machine["metadata"].setdefault("labels", {})["net.example/rack"] = rack
+    story = Story(cluster_topology("rack"), *(each for several in machines for each in several))
+    submit(story, "soon", gpus=8, expectedDuration="5m")
+    submit(story, "late", gpus=8, expectedDuration="100h")
+    story.run_all()
+    patience = {"gpusPerNode": 8, "fabric": {"preferred": "rack", "patience": "1h"}}
+    submit(story, "both", gpus=16, expectedDuration="1h", topology=patience)
+    assert pending(story, "both").estimated_start is not None
+    story.pass_time(240)
+    story.change_pod("soon-a1-worker-00000", phase="Succeeded")
+    story.settle()
+    assert pending(story, "both").reason == "WaitingForPreferred"
+    assert pending(story, "both").estimated_start is None
 
 
 def test_whoever_takes_other_gpus_passes(story: Story) -> None:

@@ -227,9 +227,11 @@ def _unchanged(answers: Answers, plan: Plan, results: Sequence[Result], now: dat
         return answers
     if (other := _without_addition(answers, plan, refused, results)) is not None:
         return other
-    is_growth = plan.notice is not None and plan.notice.reason is EndReason.GROWN
-    reason = EventReason.RESIZE_REFUSED if is_growth else EventReason.MOVE_REFUSED
+    change = None if plan.notice is None else plan.notice.reason
+    is_resize = change in {EndReason.GROWN, EndReason.SHRUNK}
+    reason = EventReason.RESIZE_REFUSED if is_resize else EventReason.MOVE_REFUSED
     found = refused_change(answers.refused_change, plan, reason, refused, now)
+    found = replace(found, is_shrinking=change is EndReason.SHRUNK)
     if isinstance(refused, ChildRefused):  # it was none of what we add
         answers = replace(answers, sidecar_refused=False, ipc_lock_refused=False)
     return replace(answers, refused_change=found)

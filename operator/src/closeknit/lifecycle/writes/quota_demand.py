@@ -42,6 +42,8 @@ class QuotaDemand:
     """Whether the used amount may include Pods that are being deleted: those of the job's last attempt."""
     given_back: "tuple[QuotaDemand, ...]" = ()
     """What Pods of the same namespace still use that make room for it: those that scopes count alike are one."""
+    first: "tuple[QuotaDemand, ...]" = ()
+    """What jobs of the same namespace are to have before it."""
     gpus: int | None = None
     """Of the whole gang; None where this is the demand of some of its Pods."""
     roles: Mapping[str, int] = field(default_factory=dict)

@@ -91,17 +91,22 @@ def words(found: tuple[Shortfall, ...], namespace: str) -> str:
 
 
 def _of_one(demand: QuotaDemand, quota: Quota) -> Iterator[Shortfall]:
-    asked = dict(demand.pods) if counts(quota, demand) else {}
-    if not quota.scopes:
-        asked |= demand.others
+    asked = _asked(demand, quota)
     is_of_best_effort = any(scope.scope_name == "BestEffort" for scope in quota.scopes)
     for resource in sorted(asked.keys() & quota.hard.keys() & quota.used.keys()):
         hard, used = amount(resource, quota.hard[resource]), amount(resource, quota.used[resource])
         if hard is None or used is None or (is_of_best_effort and used >= hard):
             continue  # the first Pod shows whether a LimitRange makes it another class before anything runs
         used -= min(used, sum(each.pods.get(resource, 0) for each in demand.given_back if counts(quota, each)))
+        used += sum(_asked(each, quota).get(resource, 0) for each in demand.first)
         if asked[resource] > max(0, hard - used):
             yield Shortfall(quota.name, resource, asked[resource], hard, used)
+
+
+def _asked(demand: QuotaDemand, quota: Quota) -> dict[str, int]:
+    """What the quota is sure to count of it."""
+    asked = dict(demand.pods) if counts(quota, demand) else {}
+    return asked if quota.scopes else asked | dict(demand.others)
 
 
 def counts(quota: Quota, demand: QuotaDemand) -> bool:

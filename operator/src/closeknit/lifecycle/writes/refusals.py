@@ -100,6 +100,7 @@ class RefusedChange:
     tries: int  # refusals in a row, this one included
     is_told: bool = False  # by an Event alone
     growth: str = ""  # when it was booked, of one that is to be taken back
+    is_shrinking: bool = False  # to make room: the quotas would have too little left for whom it would make it
     quota_room: QuotaRoom | None = None  # of a gang in new Pods that the namespace's quotas leave too little for
 
     @property

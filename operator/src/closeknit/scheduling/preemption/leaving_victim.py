@@ -46,7 +46,9 @@ def evicted(case: Case, room: Room, walk: Walk) -> Outcome | None:
     without = room.cluster.after(tuple(gone(room.cluster, case.job)))
     if awaited.moves:
         return _moved(case, held, by, room, without, walk)
-    found = smaller(case.job, fewer(case.job.spec, held.gpus), without, walk)
+    refused = case.answers.refused_change
+    is_whole = refused is not None and refused.is_shrinking and refused.stands(case.job.metadata.generation, walk.now)
+    found = None if is_whole else smaller(case.job, fewer(case.job.spec, held.gpus), without, walk)
     if found is None:
         return Outcome(Evict(held, by, is_recalled=is_recalled), is_settled=False)
     both = room.cluster.with_job(holding_both(case.job, found, held))

@@ -22,6 +22,7 @@ from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.verdict import Refusal, Reservation, Reserve, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import Answers
 from closeknit.placement.gang.cache import Tables
+from closeknit.placement.place import can_place
 from closeknit.placement.refusals.ideal import could_place
 from closeknit.placement.values.placement import Placement, Share
 from closeknit.scheduling.queue.entries import (
@@ -342,7 +343,9 @@ class QueueReservation:
         # The last answer for another shape is as good to begin from, where there is none for this one.
         last = sorted(self._last.searches, key=lambda each: each.shape is not shape)
         before = next((each.found for each in last if each.found is not None), None)
-        found = earliest_fit(alone, asked, order, self._tables, before) if order else None
+        # One that is patient and fits by now may still be said to lack room: words may lag. It has no reservation.
+        is_refused = shape.request.patient_level is None or not can_place(alone, asked, self._tables)
+        found = earliest_fit(alone, asked, order, self._tables, before) if order and is_refused else None
         return RoomSearch(alone, shape, ends, is_aged, found, self._now)
 
     def _while_on_trial(self, found: RoomSearch, job: TrainingJob, alone: Cluster) -> RoomSearch:

@@ -78,7 +78,10 @@ class EndTerms(NamedTuple):
 
     def dated_end(self, now: datetime) -> "DatedEnd":
         """The same, and until when that holds if the job does not change."""
-        due = self.due if self.due is not None and self.due > now else None
+        due = self.due
+        if due is not None and due <= now:  # its GPUs are free once its end is stored, and not for anybody before
+            at = _extended(due, SHORTEST, now)
+            return DatedEnd(self, ExpectedEnd(at, self.job.key, at), at)
         if self.declared is None:
             return DatedEnd(self, None if due is None else ExpectedEnd(due, self.job.key, due), due)
         is_late = self.declared <= now
@@ -100,7 +103,7 @@ class EndTerms(NamedTuple):
 
     def is_forced(self, end: ExpectedEnd) -> bool:
         """Whether that end of the job rests on no declaration."""
-        return self.is_leaving or self.due == end.at
+        return self.is_leaving or (self.due is not None and self.due <= end.at)
 
 
 class DatedEnd(NamedTuple):
