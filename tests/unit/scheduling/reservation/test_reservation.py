@@ -8,7 +8,9 @@ import pytest
 from closeknit.api.trainingjob_status import Pending
 from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.lifecycle.writes.resource_quotas import Quota
-from scenarios.manifests import cluster_topology, priority_class, training_job
+from closeknit.scheduling.decision import Decision
+from closeknit.scheduling.memo.memory import Memory
+from scenarios.manifests import cluster_topology, priority_class, training_job, worker
 from scenarios.story import Story, dra_node, plugin_node
 
 BOTH = {"gpus": 16, "topology": {"gpusPerNode": 8}}
@@ -336,6 +338,41 @@ def test_who_has_a_reservation_keeps_it_while_a_quota_refuses_another_of_its_nam
         story.settle()
         assert pending(story, "urgent").reason == "QuotaExceeded"
         assert pending(story, "both") == told
+
+
+class NotingStory(Story):
+    """One that notes for whom room is kept, in every decision."""
+
+    kept_for: frozenset[str] = frozenset()
+
+    def decide(self, memory: Memory = Memory()) -> Decision:  # noqa: B008 - frozen
+        decision = super().decide(memory)
+        self.kept_for |= {each.job.name for each in decision.schedule.reservations}
+        return decision
+
+
+def test_who_has_a_reservation_keeps_it_while_one_that_waits_for_no_room_is_not_asked() -> None:
+    """The name of its Pod is taken. While a third job is tried, each minute, it is not asked."""
+    story = NotingStory(
+        *plugin_node("gpu-1"), *plugin_node("gpu-2"), priority_class("low", -10), priority_class("high", 10)
+    )
+    submit(story, "runs", gpus=16, expectedDuration="20h", priorityClassName="low")
+    story.run_all()
+    story.add(worker("named", 0, node="gpu-3", job_uid="uid-of-another"))
+    submit(story, "named", gpus=16, elastic={"minGPUs": 8})
+    story.pass_time(1200)
+    story.settle()
+    submit(story, "told", gpus=8, priorityClassName="low")
+    limit = {"requests.nvidia.com/gpu": "0"}
+    story.quotas = [Quota("gpus", hard=limit, used=limit)]
+    submit(story, "tried", gpus=8, priorityClassName="high")
+    for _ in range(40):
+        story.pass_time(15)
+        story.settle()
+        if story.now.minute < 25:
+            story.kept_for = frozenset()
+    assert (pending(story, "named").reason, pending(story, "tried").reason) == ("NameConflict", "QuotaExceeded")
+    assert story.kept_for == {"told"}
 
 
 def test_spare_nodes_come_free_with_their_job() -> None:

@@ -47,11 +47,15 @@ class Probation:
         """Whether the API server is likely to refuse the job: as it did before, or others of its namespace."""
         return answers.rejection is not None or self._is_behind_others(job)
 
-    def may_keep_room(self, job: TrainingJob, answers: Answers) -> bool:
+    def may_keep_room(self, job: TrainingJob, answers: Answers, *, is_trial: bool) -> bool:
         """Whether room may be kept for a job: not for a while after it was refused as it is now, and for none whose
         namespace is. Who has a reservation keeps it while only others of its namespace are refused: they are tried
-        again and again, and its own message would come and go with that."""
+        again and again, and its own message would come and go with that. For the same reason one that waits for
+        something else than room takes none while others are tried (`is_trial`), or right after: it is not asked."""
         pending, refused = job.status.pending, answers.rejection
+        is_asked = not is_trial and self.refusal(job, answers, is_trial=True) is None
+        if pending is not None and not traits(pending.reason).is_for_room and not is_asked:
+            return False
         if refused is not None and refused.generation == job.metadata.generation:
             return self._now >= refused.keeps_room_from and not _is_behind(job)
         if refused is None and pending is not None and pending.reserved_since is not None:

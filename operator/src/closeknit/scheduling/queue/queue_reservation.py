@@ -8,7 +8,7 @@ walk are used again where what they rest on is the same.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
@@ -82,11 +82,10 @@ class QueueReservation:
         last: Schedule,
         tables: Tables,
         now: datetime,
-        may_keep_room: Callable[[TrainingJob, Answers], bool],
+        may_keep_room: "MayKeepRoom",
         lemons: Callable[[], tuple[Lemon, ...]],
     ) -> None:
-        """`may_keep_room`: whether room may be kept for a job, as far as the API server is concerned. `lemons`: of this
-        walk, worst first."""
+        """`lemons`: of this walk, worst first."""
         self.room: ReservedRoom | None = None
         """What is kept now."""
         self.is_open = TRIED > 0
@@ -141,7 +140,9 @@ class QueueReservation:
     ) -> None:
         """Reserves room for a job that does not fit into `alone`, the room without its own Pods, if it is the first.
         `is_trial`: whether what is taken there is likely to be free again in a moment."""
-        if not self.is_open or not waits_for_room(refusal) or not self._may_keep_room(case.job, case.answers):
+        if not self.is_open or not waits_for_room(refusal):
+            return
+        if not self._may_keep_room(case.job, case.answers, is_trial=is_trial):
             return
         if self._is_hopeless(shape, alone):
             return
@@ -367,6 +368,14 @@ class QueueReservation:
         """What is kept from now on."""
         self.room, self._told = room, None
         self.reservations.append(room.reservation)
+
+
+class MayKeepRoom(Protocol):
+    """Whether room may be kept for a job, as far as the API server is concerned."""
+
+    def __call__(self, job: TrainingJob, answers: Answers, *, is_trial: bool) -> bool:
+        """`is_trial`: while others are tried that it refused before."""
+        ...
 
 
 def behind_key(case: Case, shape: RequestShape, *, is_whole: bool) -> BehindKey:
