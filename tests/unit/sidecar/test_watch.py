@@ -37,7 +37,7 @@ from closeknit.sidecar.gang.settings import Settings
 watch.MESSAGE_PATH = sys.argv[2] + "/watch-message"
 address = "127.0.0.1", int(os.environ["RAS_PORT"])
 watch.ProgressSigns = partial(progress_signs.ProgressSigns, ask=lambda timeout_s: ras.asked(timeout_s, address))
-progress_signs.TICK_S, hang.SILENT_FOR_S, hang.STILL_FOR_S = 0.2, 1.0, 0.8
+progress_signs.TICK_S, hang.SILENT_FOR_S, hang.STILL_FOR_S, hang.DOUBTED_FOR_S = 0.2, 1.0, 0.8, 4.0
 hang._ONE_LOOK_S = 0.1  # as short beside a tick as it is
 hub.HEARD_FOR_S = participant.HEARD_FOR_S = 4.0
 folder, settings = RunFolder(sys.argv[2]), Settings.parse(sys.argv[3])
