@@ -53,8 +53,8 @@ class Probation:
         again and again, and its own message would come and go with that. For the same reason one that waits for
         something else than room takes none while others are tried (`is_trial`), or right after: it is not asked."""
         pending, refused = job.status.pending, answers.rejection
-        is_asked = not is_trial and self.refusal(job, answers, is_trial=True) is None
-        if pending is not None and not traits(pending.reason).is_for_room and not is_asked:
+        waits_for_other = pending is not None and not traits(pending.reason).is_for_room
+        if waits_for_other and (is_trial or self.refusal(job, answers, is_trial=True) is not None):
             return False
         if refused is not None and refused.generation == job.metadata.generation:
             return self._now >= refused.keeps_room_from and not _is_behind(job)
