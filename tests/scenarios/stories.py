@@ -1,15 +1,35 @@
 """How the stories of a job's life begin, and what they look at."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 from closeknit.api.trainingjob_status import NodeAssignment, PlacementStatus
 from closeknit.cluster.objects.silence import Quiet
 from closeknit.lifecycle.status.conditions import timestamp
+from closeknit.lifecycle.writes.resource_quotas import Quota
 from scenarios.manifests import training_job
 from scenarios.story import Story, dra_node, plugin_node
 
+GPUS = "requests.nvidia.com/gpu"
 WHOLE = {"gpus": 16}  # two whole nodes
+
+
+class TeamStory(Story):
+    """One whose namespace has a quota that counts the Pods that are there and have not ended; none without `hard`."""
+
+    hard: Mapping[str, str] = {}  # noqa: RUF012 - replaced, never changed
+
+    @property
+    def quotas(self) -> list[Quota]:
+        there = [pod for pod in map(self.pod, self.pods()) if pod["status"].get("phase") not in {"Succeeded", "Failed"}]
+        requests = [each["resources"].get("requests", {}) for pod in there for each in pod["spec"]["containers"]]
+        used = {"pods": len(there), GPUS: sum(int(each.get("nvidia.com/gpu", 0)) for each in requests)}
+        return [Quota("team", self.hard, {name: str(used[name]) for name in self.hard})] if self.hard else []
+
+    @quotas.setter
+    def quotas(self, _: list[Quota]) -> None:
+        pass
 
 
 def two_plugin_nodes(**spec: object) -> Story:

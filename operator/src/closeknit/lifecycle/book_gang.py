@@ -104,11 +104,12 @@ def too_many(job: TrainingJob, placement: Placement, volumes: Volumes) -> str | 
     return None
 
 
-def book(subject: Subject, placement: Placement, why: str = "") -> Plan:
+def book(subject: Subject, placement: Placement, why: str = "", going: Sequence[Pod] | None = None) -> Plan:
     """The booking of the placement, and all children of the attempt; of one whose other Pods stay only the new ones.
-    `why` a job leaves the GPUs that it has by choice: nothing is stored then where the API server refuses the gang."""
+    `why` a job leaves the GPUs that it has by choice: nothing is stored then where the API server refuses the gang.
+    `going`: its Pods that run until this is stored, and for whose GPUs it gets these; None: it holds nothing now."""
     job, number = subject.job, subject.attempt
-    left: Iterable[Pod] = ()
+    left = going or ()
     booked = _placement_status(job, placement)
     stored, is_by_choice = job.status.placement, bool(why)
     if stored is not None and stored.swapping:
@@ -125,7 +126,7 @@ def book(subject: Subject, placement: Placement, why: str = "") -> Plan:
     is_free = not leftovers(job, subject.children, subject.cluster, made, indexes)  # else they are made once it is
     children = creation.whole(made, with_others=True)
     is_late = may_be_counted(subject)
-    asked = quota_demand(children.manifests, may_be_counted=is_late, gpus=booking.gpus)
+    asked = quota_demand(children.manifests, may_be_counted=is_late and going is None, gpus=booking.gpus)
     if not is_free:
         children = creation.Creation()
         left = subject.children.own  # what runs on is stopped once that is stored
@@ -273,11 +274,10 @@ def _swapped(subject: Subject, placement: Placement, booked: PlacementStatus, st
     children = creation.missing(made, new, with_others=False)
     if leftovers(subject.job, subject.children, subject.cluster, made, new):  # else they are made once it is free
         children = creation.Creation()
+    is_late = may_be_counted(subject) or _are_outlived_counted(subject, booking)
     return subject.plan(
         status,
-        demand=quota_demand(
-            children.manifests, may_be_counted=may_be_counted(subject) or _are_outlived_counted(subject, booking)
-        ),
+        demand=after_others(quota_demand(children.manifests, may_be_counted=is_late), subject, ()),
         actions=(*farewells(subject, booking), *children.actions),
     )
 

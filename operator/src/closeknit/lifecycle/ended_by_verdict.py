@@ -14,7 +14,7 @@ from closeknit.cluster.booking.booking import assignments, names
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.ended_pods import remains
 from closeknit.lifecycle.attempt.subject import Subject, deletions
-from closeknit.lifecycle.book_gang import after_others, book, book_beside, booked_share
+from closeknit.lifecycle.book_gang import book, book_beside, booked_share
 from closeknit.lifecycle.failures.staying_pods import cannot_grow
 from closeknit.lifecycle.health.attempt_end import succeeded
 from closeknit.lifecycle.transitions import ends
@@ -127,7 +127,7 @@ def _resized(attempt: Attempt, placement: Placement, reason: EndReason, message:
     subject = attempt.subject
     ended = ends.restarting(subject.job, subject.now, reason, message, again=None)
     following = replace(subject, job=subject.job.model_copy(update={"status": ended}))
-    plan = book(following, placement, message if is_by_choice else "")
+    plan = book(following, placement, message if is_by_choice else "", subject.children.own)
     foreign = deletions(attempt.replaced)
     named = {each.name for each in foreign}
     ending = remains(subject, subject.attempt, ended=subject.now, reason=reason)
@@ -135,9 +135,6 @@ def _resized(attempt: Attempt, placement: Placement, reason: EndReason, message:
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
     return replace(
         plan,
-        demand=None
-        if plan.demand is None
-        else after_others(replace(plan.demand, may_be_counted=False), subject, subject.children.own),
         is_by_choice=True,
         opening=(),
         actions=(*foreign, *left, service),

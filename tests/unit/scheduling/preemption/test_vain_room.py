@@ -10,7 +10,6 @@ from closeknit.api.trainingjob_status import State
 from closeknit.lifecycle.attempt.avoided_nodes import unfit
 from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.lifecycle.verdict import Await, Reserve, Wait
-from closeknit.lifecycle.writes.resource_quotas import Quota
 from scenarios.manifests import (
     Manifest,
     cluster_topology,
@@ -21,7 +20,8 @@ from scenarios.manifests import (
     uuids,
     worker,
 )
-from scenarios.stories import run_trainers, unschedulable
+from scenarios.restarting_gangs import TEMPLATE, allow, begins
+from scenarios.stories import GPUS, TeamStory, lose_nodes, nodes, run_trainers, unschedulable
 from scenarios.story import Story, plugin_node
 from unit.scheduling.memo.test_most_booked import NOW, Queue, queue, runs, waits
 from unit.scheduling.preemption.test_preempted_jobs import HIGH, begin, ends, finish, job, site, told
@@ -97,24 +97,6 @@ def test_for_whom_the_scheduler_takes_nowhere_others_end_ever_more_seldom() -> N
     assert story.status("urgent").state is State.RUNNING
 
 
-class TeamStory(Story):
-    """One whose quota has 16 GPUs, and counts the Pods that are there."""
-
-    @property
-    def quotas(self) -> list[Quota]:
-        used = sum(
-            int(each["resources"]["requests"]["nvidia.com/gpu"])
-            for pod in map(self.pod, self.pods())
-            for each in pod["spec"]["containers"]
-            if pod["status"]["phase"] not in {"Succeeded", "Failed"}
-        )
-        return [Quota("team", {"requests.nvidia.com/gpu": "16"}, {"requests.nvidia.com/gpu": str(used)})]
-
-    @quotas.setter
-    def quotas(self, _: list[Quota]) -> None:
-        pass
-
-
 def pass_minutes(story: Story, minutes: int) -> None:
     """Kubelets do their part, every half minute. What quotas are to show in a moment is asked again."""
     for _ in range(2 * minutes):
@@ -141,6 +123,7 @@ def test_who_makes_room_does_not_take_the_quota_that_it_gives_back(third: int, l
         for each in (node(name, gpus=gpus, labels={"net.example/rack": rack}), node_topology(name, count=gpus))
     ]
     story = TeamStory(cluster_topology("rack"), *machines, priority_class("high", 100))
+    story.hard = {GPUS: "16"}
     story.objects["Node", "", "gpu-3"]["spec"]["unschedulable"] = True
     story.add(job("low", **low))
     pass_minutes(story, 1)
@@ -255,3 +238,37 @@ def test_a_quota_that_leaves_too_little_all_the_same_is_told(limited: int, secon
     story = room_is_made(limited)
     later(story, seconds)
     assert (PendingReason.QUOTA_EXCEEDED in [each.reason for each in story.notices]) == is_told
+
+
+def test_a_gang_that_lost_a_node_leaves_the_quota_for_which_others_make_room() -> None:
+    """The quota has room for the gang's new Pod now, and for the other job once one has ended; not for both."""
+    racks = {"gpu-1": "r1", "gpu-2": "r1", "gpu-3": "r1", "gpu-4": "r2", "gpu-5": "r2"}
+    machines = [each for name in racks for each in plugin_node(name)]
+    for each in machines:
+        each["metadata"].setdefault("labels", {})["net.example/rack"] = racks[each["metadata"]["name"]]
+    story = TeamStory(cluster_topology("rack"), *machines, priority_class("high", 100))
+    story.sidecar_image = "agent:1"
+    allow(story)
+    rack = {"topology": {"gpusPerNode": 8, "fabric": {"required": "rack"}}}
+    story.add(job("train", 16, **rack, template=TEMPLATE, restart={"limit": 2}))
+    slow = {"terminationGracePeriodSeconds": 1800, "nodeSelector": {"net.example/rack": "r2"}}
+    story.add(job("low", template={"spec": {**TEMPLATE["spec"], **slow}}))
+    story.settle()
+    story.run_all()
+    for name in story.pods():
+        begins(story, name, 0)
+    story.settle()
+    story.hard = {GPUS: "24"}
+    story.objects["Node", "", "gpu-3"]["spec"]["unschedulable"] = True
+    lose_nodes(story, nodes(story, "train")[1])
+    story.remove_pod("train-a1-worker-00001")
+    story.add(job("urgent", 16, **HIGH, **rack))
+    story.settle()
+    assert told(story, "train")[0] == PendingReason.NODES_LOST
+    assert told(story, "urgent")[0] == PendingReason.PREEMPTION_PENDING
+    del story.objects["Node", "", "gpu-3"]["spec"]["unschedulable"]
+    for _ in range(3):
+        story.write_once()
+    pass_minutes(story, 2)
+    assert story.status("urgent").state is State.RUNNING
+    assert [each.reason for each in story.status("low").attempts] == [EndReason.PREEMPTED]

@@ -11,7 +11,7 @@ from closeknit.lifecycle.writes.quota_demand import QuotaDemand
 from closeknit.lifecycle.writes.quota_shortfall import QuotaRoom, quota_room
 from closeknit.lifecycle.writes.resource_quotas import Quota, ScopeRequirement
 from scenarios.manifests import priority_class
-from scenarios.stories import placement
+from scenarios.stories import TeamStory, placement
 from scenarios.story import Story, dra_node, plugin_node
 from unit.scheduling.resizing.test_elastic_jobs import (
     KINDS,
@@ -57,26 +57,11 @@ def test_it_starts_with_what_the_quota_leaves(kind: Any) -> None:
     assert (story.status().state, size(story), ends(story)) == (State.RUNNING, 24, [])
 
 
-class TeamStory(Story):
-    """One whose quota counts the Pods that are there."""
-
-    most_pods: int | None = None
-
-    @property
-    def quotas(self) -> list[Quota]:
-        live = [pod for pod in map(self.pod, self.pods()) if pod["status"].get("phase") not in {"Succeeded", "Failed"}]
-        return [] if self.most_pods is None else pods(self.most_pods, len(live))
-
-    @quotas.setter
-    def quotas(self, _: list[Quota]) -> None:
-        pass
-
-
 def team(
-    most_pods: int, *jobs: dict[str, Any], kind: Any = plugin_node, made: type["TeamStory"] = TeamStory
+    most_pods: int, *jobs: dict[str, Any], kind: Any = plugin_node, made: type[TeamStory] = TeamStory
 ) -> TeamStory:
     story = made(*(each for number in range(4) for each in kind(f"gpu-{number}")), priority_class("high", 100))
-    story.most_pods = most_pods
+    story.hard = {"pods": str(most_pods)}
     for job in jobs:
         story.add(job)
     begin(story)
@@ -97,11 +82,11 @@ def test_it_grows_as_far_as_the_quota_leaves_more(kind: Any) -> None:
     later(story, 20)
     assert (story.status().state, size(story), ends(story)) == (State.RUNNING, 16, [])
     assert [each.reason for each in story.notices].count(EventReason.RESIZE_REFUSED) == 1
-    story.most_pods = 3
+    story.hard = {"pods": "3"}
     later(story, 60, 5)
     assert (size(story), ends(story)) == (24, [("Grown", False)])
     assert "asked 4, hard 3" in (story.status().message or "")
-    story.most_pods = 4
+    story.hard = {"pods": "4"}
     later(story, 120, 5)
     assert (story.status().state, size(story), ends(story)) == (State.RUNNING, 32, [("Grown", False)] * 2)
 
@@ -131,7 +116,7 @@ def test_what_a_quota_left_is_no_matter_once_it_waits_for_room() -> None:
     story = team(0, elastic())
     later(story, 2)
     assert waits_for_quota(story)
-    story.most_pods = None
+    story.hard = {}
     story.add(fixed("other", priorityClassName="high"))
     later(story, 10)
     assert (story.status().state, size(story)) == (State.RUNNING, 24)
@@ -139,7 +124,7 @@ def test_what_a_quota_left_is_no_matter_once_it_waits_for_room() -> None:
 
 def test_it_starts_with_all_where_they_are_free_after_a_wait_for_room() -> None:
     story = team(1, elastic())
-    story.most_pods = None
+    story.hard = {}
     story.add(fixed("other", 32, priorityClassName="high"))
     story.pass_time(MINUTE / 3)
     begin(story)
@@ -297,7 +282,7 @@ def test_what_the_quota_leaves_is_learnt_though_a_policy_refuses_the_whole_gang(
     story.add(elastic())
     later(story, 5)
     assert story.status().pending.reason == PendingReason.TEMPLATE_INVALID  # type: ignore[union-attr]
-    story.most_pods = 3
+    story.hard = {"pods": "3"}
     later(story, 15)
     assert (story.status().state, size(story)) == (State.RUNNING, 24)
 
