@@ -110,7 +110,8 @@ class Story:
         self.unusable: set[str] = set()
         """Service accounts that the operator may not use."""
         self.undeletable: Denial | None = None
-        """What the API server answers to the deletion of a Pod."""
+        """What the API server answers to the deletion of an `undeletable_kind`."""
+        self.undeletable_kind = "Pod"
         self.unstoppable: Denial | None = None
         """What it answers to whoever has a Pod stopped."""
         self.unsized: Denial | None = None
@@ -470,7 +471,7 @@ class StoryApi:
         """See `Api.delete`. The garbage collector comes at once."""
         story, key = self._story, (KINDS[resource], namespace, name)
         is_pod = key[0] == "Pod"
-        if is_pod and story.undeletable is not None:
+        if key[0] == story.undeletable_kind and story.undeletable is not None:
             said = story.undeletable
             raise error_from_status(said.code, msgspec.json.encode({"reason": said.reason, "message": said.message}))
         there = story.objects.get(key)

@@ -97,7 +97,17 @@ def follow(
             plan = _wait(subject, refusal, reservation)
         case Wait(refusal):
             plan = _wait(subject, refusal)
-    return plan if is_late else plan.woken_at(now, due)
+    plan = plan if is_late else plan.woken_at(now, due)
+    return _with_undeleted(subject, plan) if answers.undeleted_services else plan
+
+
+def _with_undeleted(subject: Subject, plan: Plan) -> Plan:
+    """The Plan with the deletions of Services that have failed, but of the one of an attempt that it makes or keeps."""
+    status = subject.job.status if plan.status is None else plan.status
+    kept = set() if status.placement is None else {service_name(subject.job.metadata.name, subject.attempt)}
+    named = {each.name for each in plan.actions if isinstance(each, Delete)}
+    left = sorted(subject.answers.undeleted_services - kept - named)
+    return replace(plan, actions=(*plan.actions, *(Delete("Service", name) for name in left))) if left else plan
 
 
 # What ends a job, or keeps closeknit from deciding on it, comes before its deadline.

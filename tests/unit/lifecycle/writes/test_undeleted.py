@@ -1,4 +1,5 @@
-"""Pods that the operator may not delete: the status says so for as long as they stay, and what to do."""
+"""Children that stay. Pods that the operator may not delete: the status says so for as long as they stay, and what to do.
+Services whose deletion gets no answer: it is asked for again."""
 
 import pytest
 
@@ -74,3 +75,50 @@ def test_so_does_a_failed_one(denial: Denial) -> None:
     story.remove_pod("train-a1-worker-00001")  # somebody else does
     story.settle()
     assert placed(story) == f"it is over: {FREE}"
+
+
+LOST = Denial(DenialKind.LOST, 504, "Timeout", "request did not complete in time")
+
+
+def services(story: Story) -> list[str]:
+    return [name for kind, _, name in story.objects if kind == "Service"]
+
+
+def test_a_service_whose_deletion_is_lost_is_deleted_once_the_api_server_answers() -> None:
+    story = running(LOST)
+    story.undeletable_kind = "Service"
+    story.edit_job(suspend=True)
+    for _ in range(3):
+        step(story)
+    assert (story.pods(), services(story)) == ([], ["train-a1"])
+    story.undeletable = None
+    story.settle()
+    assert services(story) == []
+    story.edit_job(suspend=False)
+    story.settle()
+    assert services(story) == ["train-a2"]
+
+
+def test_the_service_of_an_attempt_that_begins_again_under_its_number_is_kept() -> None:
+    """Its deletion was lost when a child of the attempt had been refused."""
+    story = two_plugin_nodes()
+    story.forbidden["train-a1-worker-00001"] = "no second one"
+    story.undeletable, story.undeletable_kind = LOST, "Service"
+    for _ in range(3):
+        step(story)
+    assert (story.pods(), services(story)) == ([], ["train-a1"])
+    story.forbidden.clear()
+    story.pass_time(600)
+    step(story)
+    story.undeletable = None
+    story.run_all()
+    story.settle()
+    assert (len(story.pods()), services(story)) == (2, ["train-a1"])
+
+
+def test_a_service_that_a_policy_keeps_is_not_asked_for_again() -> None:
+    story = running(POLICY)
+    story.undeletable_kind = "Service"
+    story.edit_job(suspend=True)
+    story.settle()
+    assert services(story) == ["train-a1"]

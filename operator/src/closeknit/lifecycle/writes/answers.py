@@ -24,6 +24,7 @@ from closeknit.lifecycle.writes.quota_shortfall import CPUS, QuotaRoom, shortfal
 from closeknit.lifecycle.writes.refusals import RefusedChange, Refusing, Rejection, refused_change, rejection_of
 from closeknit.lifecycle.writes.results import (
     FORBIDDEN,
+    PASSING,
     ChildRefused,
     Created,
     Deleted,
@@ -104,6 +105,9 @@ class Answers:
     """When that was last."""
     swept: int = 0
     """The attempt that a quota refused, and for which the job's older Services are known to be gone."""
+    undeleted_services: frozenset[str] = frozenset()
+    """Its Services of ended attempts whose deletion failed in passing: they are not seen, and quotas count them. A
+    restart forgets this."""
     ipc_lock_refused: bool = False
     """Whether the namespace's policy does not admit IPC_LOCK."""
     cpus_refused: bool = False
@@ -173,6 +177,7 @@ def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime
     if any(_is_unseen_and_unmade(result, plan.uid) for result in results):
         answers = replace(answers, service_of=0)  # the Service alone is not enough: all is asked for once more
     answers = _admitted(_undeleted(answers, results), plan, results, now)
+    answers = _with_services(answers, results)
     if any(_is_refused(result, Stop) for result in results):
         answers = replace(answers, stop_refused=True)
     if any(_is_refused(result, Resize) for result in results):
@@ -340,6 +345,20 @@ def _undeleted(answers: Answers, results: Sequence[Result]) -> Answers:
     }
     found = Undeleted(tuple(sorted(stay)), stay[min(stay)]) if stay else None
     return answers if not pods or found == answers.undeleted else replace(answers, undeleted=found)
+
+
+def _with_services(answers: Answers, results: Sequence[Result]) -> Answers:
+    """With the Services whose deletion is still to be asked for."""
+    found = set(answers.undeleted_services)
+    for result in results:
+        match result:
+            case Failed(Delete("Service", name), denial) if denial.failure in PASSING:
+                found.add(name)
+            case Deleted(Delete("Service", name)) | Failed(Delete("Service", name)):
+                found.discard(name)
+            case Created(manifest, is_probe=False) | Exists(manifest) if manifest["kind"] == "Service":
+                found.discard(manifest["metadata"]["name"])
+    return answers if found == answers.undeleted_services else replace(answers, undeleted_services=frozenset(found))
 
 
 def _made(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime) -> Answers:
