@@ -91,8 +91,8 @@ def test_nobody_passes_at_the_moment_of_a_deadline(declared: dict[str, str]) -> 
     assert not runs(story, "late")
 
 
-def test_a_patient_job_whose_room_has_come_free_is_told_of_no_later_one() -> None:
-    """The last words about it are those of a decision before: that it lacks room."""
+def patient() -> Story:
+    """Room is kept for a job that prefers one rack, and has come free in two."""
     racks = {"gpu-1": "r1", "gpu-2": "r1", "gpu-3": "r2"}
     machines = [plugin_node(name) for name in racks]
     for (machine, _), rack in zip(machines, racks.values(), strict=True):
@@ -107,8 +107,46 @@ def test_a_patient_job_whose_room_has_come_free_is_told_of_no_later_one() -> Non
     story.pass_time(240)
     story.change_pod("soon-a1-worker-00000", phase="Succeeded")
     story.settle()
-    assert pending(story, "both").reason == "WaitingForPreferred"
-    assert pending(story, "both").estimated_start is None
+    return story
+
+
+def test_room_that_has_come_free_for_a_patient_job_is_kept_until_its_patience_is_over() -> None:
+    story = patient()
+    told = pending(story, "both")
+    assert (told.reason, told.estimated_start) == ("WaitingForPreferred", "2026-11-21T11:01:00Z")
+    assert "it waits until 2026-11-21T11:00:02Z at the latest" in told.message
+    assert "about 2026-11-21 11:01 UTC it is expected to start on gpu-2, gpu-3, which are kept for it" in told.message
+    submit(story, "long", gpus=8, expectedDuration="3h")
+    submit(story, "short", gpus=8, expectedDuration="30m")
+    assert pending(story, "long").reason == "BehindReservation"
+    assert runs(story, "short")
+    story.run_all()
+    story.pass_time(1800)
+    story.change_pod("short-a1-worker-00000", phase="Succeeded")
+    story.settle()
+    assert not runs(story, "long")
+    story.pass_time(1800)
+    story.settle()
+    assert runs(story, "both")
+    assert not runs(story, "long")
+
+
+def test_a_patient_job_for_which_room_is_kept_takes_the_level_that_it_prefers_once_that_is_free() -> None:
+    story = patient()
+    story.change_pod("late-a1-worker-00000", phase="Succeeded")
+    story.settle()
+    assert [each.name for each in story.status("both").placement.nodes] == ["gpu-1", "gpu-2"]  # type: ignore[union-attr]
+
+
+def test_a_patient_job_that_fits_from_the_first_has_no_reservation() -> None:
+    story = patient()
+    story.objects.pop(("TrainingJob", "team-b", "both"))
+    patience = {"gpusPerNode": 8, "fabric": {"preferred": "rack", "patience": "1h"}}
+    submit(story, "other", gpus=16, expectedDuration="1h", topology=patience)
+    assert pending(story, "other").estimated_start is None
+    story.add(training_job("long", spec={"gpus": 8, "expectedDuration": "3h"}))
+    story.write_once()
+    assert runs(story, "long")
 
 
 def test_whoever_takes_other_gpus_passes(story: Story) -> None:

@@ -19,10 +19,11 @@ from closeknit.cluster.forest.domain import Domain
 from closeknit.lifecycle.reserved_words import behind_reservation
 from closeknit.lifecycle.restart.lemons import Lemon
 from closeknit.lifecycle.status.pauses import is_between
+from closeknit.lifecycle.status.preference import patient_until
 from closeknit.lifecycle.verdict import Refusal, Reservation, Reserve, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import Answers
 from closeknit.placement.gang.cache import Tables
-from closeknit.placement.place import can_place
+from closeknit.placement.place import can_place, place
 from closeknit.placement.refusals.ideal import could_place
 from closeknit.placement.values.placement import Placement, Share
 from closeknit.scheduling.queue.entries import (
@@ -37,7 +38,7 @@ from closeknit.scheduling.queue.entries import (
 )
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.backfill import ReservedRoom
-from closeknit.scheduling.reservation.earliest import earliest_fit
+from closeknit.scheduling.reservation.earliest import EarliestFit, earliest_fit
 from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, began_alike, expected_ends, terms_of
 from closeknit.scheduling.reservation.reserve import (
     aged_at,
@@ -46,7 +47,7 @@ from closeknit.scheduling.reservation.reserve import (
     in_turn,
     outlasts_trial,
     reservation_of,
-    waits_for_room,
+    waits_for_its_room,
 )
 
 # Jobs for which room is searched until one has a reservation: a search may come to nothing.
@@ -132,7 +133,7 @@ class QueueReservation:
             self.is_open
             and known.shape is not None
             and isinstance(known.verdict, Wait)
-            and waits_for_room(known.verdict.refusal)
+            and waits_for_its_room(known.job, known.verdict.refusal)
         )
 
     def offer(
@@ -140,7 +141,7 @@ class QueueReservation:
     ) -> None:
         """Reserves room for a job that does not fit into `alone`, the room without its own Pods, if it is the first.
         `is_trial`: whether what is taken there is likely to be free again in a moment."""
-        if not self.is_open or not waits_for_room(refusal):
+        if not self.is_open or not waits_for_its_room(case.job, refusal):
             return
         if not self._may_keep_room(case.job, case.answers, is_trial=is_trial):
             return
@@ -152,7 +153,7 @@ class QueueReservation:
         self._wake_by(moments)
         ends = ends_that_count(case.job, alone, ends, self.terms, self._now)
         is_aged = aged is not None and aged <= self._now
-        search = self._search(shape, alone, ends, is_aged=is_aged)
+        search = self._while_patient(case.job, shape, alone) or self._search(shape, alone, ends, is_aged=is_aged)
         search = self._while_on_trial(search, case.job, alone) if is_trial else search
         self.searches.append(search)
         self.is_open = search.found is None and len(self.searches) < TRIED
@@ -344,10 +345,20 @@ class QueueReservation:
         # The last answer for another shape is as good to begin from, where there is none for this one.
         last = sorted(self._last.searches, key=lambda each: each.shape is not shape)
         before = next((each.found for each in last if each.found is not None), None)
-        # One that is patient and fits by now may still be said to lack room: words may lag. It has no reservation.
-        is_refused = shape.request.patient_level is None or not can_place(alone, asked, self._tables)
-        found = earliest_fit(alone, asked, order, self._tables, before) if order and is_refused else None
+        found = earliest_fit(alone, asked, order, self._tables, before) if order else None
         return RoomSearch(alone, shape, ends, is_aged, found, self._now)
+
+    def _while_patient(self, job: TrainingJob, shape: RequestShape, alone: Cluster) -> RoomSearch | None:
+        """The search for a job that fits, and waits for the level that it prefers: where it goes once its patience is
+        over, if room was kept for it before that came free, and else nowhere. None for any other."""
+        asked = replace(shape.request, patient_level=None)
+        if shape.request.patient_level is None or not can_place(alone, asked, self._tables):
+            return None
+        until, pending = patient_until(job, self._now), job.status.pending
+        is_kept = until is not None and pending is not None and pending.reserved_since is not None
+        there = place(alone, asked, self._tables) if is_kept else None
+        found = EarliestFit((), there, alone, alone, (), until) if isinstance(there, Placement) else None
+        return RoomSearch(alone, shape, (), False, found, self._now)
 
     def _while_on_trial(self, found: RoomSearch, job: TrainingJob, alone: Cluster) -> RoomSearch:
         """The search before, where its room outlasts a trial; else the one of now."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 
 from closeknit.api.names import HOST_LEVEL, JobKey
@@ -42,6 +43,8 @@ class EarliestFit:
     """The cluster with them."""
     futures: tuple[Future, ...]
     """Where it fits, and a moment before that, where this had to be asked: what the next search asks first."""
+    patient_until: datetime | None = None
+    """When it goes there, where it fits by now, and waits for the level that it prefers."""
 
 
 def earliest_fit(

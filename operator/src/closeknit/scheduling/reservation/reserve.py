@@ -31,6 +31,13 @@ def waits_for_room(refusal: Refusal) -> bool:
     return refusal.cause is WaitCause.NO_FIT and traits(refusal.reason).is_for_room and not refusal.ends
 
 
+def waits_for_its_room(job: TrainingJob, refusal: Refusal) -> bool:
+    """The same, or of patience while it has a reservation: then the room that was kept for it stays its own."""
+    pending = job.status.pending
+    is_patient = refusal.cause is WaitCause.NO_FIT and bool(refusal.ends)
+    return waits_for_room(refusal) or (is_patient and pending is not None and pending.reserved_since is not None)
+
+
 def waits_for_room_or_turn(refusal: Refusal) -> bool:
     """Whether a job is refused for want of room, now or because of the room that is kept for a job before it."""
     return refusal.reason is PendingReason.BEHIND_RESERVATION or waits_for_room(refusal)
@@ -98,7 +105,8 @@ def reservation_of(job: TrainingJob, cluster: Cluster, ends: Sequence[ExpectedEn
     dated = [by_job[each] for each in found.ended if each in by_job]
     if len(dated) < len(found.ended):
         return Reservation(job.key, None, None, found.placement, awaits, late, over)
-    at, soonest = (max(moments) for moments in ((end.at for end in dated), (end.soonest for end in dated)))
+    patient = [] if found.patient_until is None else [found.patient_until]
+    at, soonest = max([*patient, *(end.at for end in dated)]), max([*patient, *(end.soonest for end in dated)])
     return Reservation(job.key, _minute_after(at), _minute_after(soonest), found.placement, awaits, late, over)
 
 
