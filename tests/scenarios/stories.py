@@ -18,7 +18,7 @@ WHOLE = {"gpus": 16}  # two whole nodes
 class TeamStory(Story):
     """One whose namespace has a quota that counts the Pods that are there and have not ended; none without `hard`."""
 
-    hard: Mapping[str, str] = {}  # noqa: RUF012 - replaced, never changed
+    hard: Mapping[str, str] = {}
 
     @property
     def quotas(self) -> list[Quota]:

@@ -86,6 +86,8 @@ class Story:
     limited_cpu = ""
     """The CPUs that a LimitRange has every container ask for that asks for none."""
 
+    undeletable_kind = "Pod"
+
     def __init__(self, *manifests: Mapping[str, Any]) -> None:
         self.now = NOW
         self.objects: dict[Key, dict[str, Any]] = {}
@@ -111,7 +113,6 @@ class Story:
         """Service accounts that the operator may not use."""
         self.undeletable: Denial | None = None
         """What the API server answers to the deletion of an `undeletable_kind`."""
-        self.undeletable_kind = "Pod"
         self.unstoppable: Denial | None = None
         """What it answers to whoever has a Pod stopped."""
         self.unsized: Denial | None = None

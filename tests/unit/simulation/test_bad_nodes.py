@@ -13,7 +13,7 @@ from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.objects.agent_report import AgentReport
 from closeknit.cluster.store.watched_kinds import ObjectChange, Stream, change, from_document
-from closeknit.lifecycle.book_gang import assumed
+from closeknit.lifecycle.booking.booked_placement import assumed
 from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.lifecycle.verdict import Book
 from closeknit.placement.gang.cache import Tables

@@ -14,7 +14,8 @@ from closeknit.cluster.booking.booking import assignments, names
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.ended_pods import remains
 from closeknit.lifecycle.attempt.subject import Subject, deletions
-from closeknit.lifecycle.book_gang import book, book_beside, booked_share
+from closeknit.lifecycle.booking.book_gang import book, book_beside
+from closeknit.lifecycle.booking.booked_placement import booked_share
 from closeknit.lifecycle.failures.staying_pods import cannot_grow
 from closeknit.lifecycle.health.attempt_end import succeeded
 from closeknit.lifecycle.transitions import ends

@@ -14,7 +14,8 @@ from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.attempt.ended_pods import Remains, remains, removals
 from closeknit.lifecycle.attempt.own_pods import children
 from closeknit.lifecycle.attempt.subject import Subject, deletions, empty, seconds_until
-from closeknit.lifecycle.book_gang import book
+from closeknit.lifecycle.booking.book_gang import book
+from closeknit.lifecycle.booking.wait_for_victims import wait_for_victims
 from closeknit.lifecycle.ended_by_verdict import evict, evict_by_kueue, grow, move, shrink
 from closeknit.lifecycle.failed_start_words import failed_start_words
 from closeknit.lifecycle.failures.staying_pods import cannot_stay, farewells
@@ -47,7 +48,6 @@ from closeknit.lifecycle.verdict import (
     Wait,
     WaitCause,
 )
-from closeknit.lifecycle.wait_for_victims import wait_for_victims
 from closeknit.lifecycle.writes.answers import NOTHING, TOLD_AGAIN, Answers
 from closeknit.lifecycle.writes.denial_words import undeleted_words
 from closeknit.lifecycle.writes.plan import Action, Delete, Plan, Telling

@@ -23,7 +23,10 @@ from closeknit.lifecycle.attempt.own_pods import own_claim
 from closeknit.lifecycle.attempt.shared_claims import shared_claims
 from closeknit.lifecycle.attempt.subject import seconds_until
 from closeknit.lifecycle.attempt.verification import is_mismatched, verified
-from closeknit.lifecycle.book_gang import environment_status, may_be_counted, placed, take_back
+from closeknit.lifecycle.booking.book_gang import take_back
+from closeknit.lifecycle.booking.booked_placement import environment_status
+from closeknit.lifecycle.booking.booking_words import placed
+from closeknit.lifecycle.booking.gang_quota import may_be_counted
 from closeknit.lifecycle.failures import device_health
 from closeknit.lifecycle.failures.dead_nodes import dead_nodes
 from closeknit.lifecycle.failures.refused_growth import growth_begun, refused_growth, shares_before

@@ -27,7 +27,7 @@ from closeknit.cluster.booking.booking import decoded
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.objects.meta import Owner
 from closeknit.cluster.pods.pod import Pod
-from closeknit.lifecycle.book_gang import assumed
+from closeknit.lifecycle.booking.booked_placement import assumed
 from closeknit.lifecycle.status.conditions import Observation
 from closeknit.lifecycle.status.lost_time import Launch
 from closeknit.lifecycle.transitions import ends, runs

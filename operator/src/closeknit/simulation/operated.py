@@ -15,7 +15,8 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.objects.pod_requests import CPU, MEMORY
 from closeknit.cluster.pods.pod import Lodger
 from closeknit.cluster.store.watched_kinds import ObjectChange, Stream, change
-from closeknit.lifecycle.book_gang import assumed, reason_of
+from closeknit.lifecycle.booking.booked_placement import assumed
+from closeknit.lifecycle.booking.booking_words import reason_of
 from closeknit.lifecycle.reserved_words import estimated_start
 from closeknit.lifecycle.status.conditions import Observation, moment, observed, timestamp
 from closeknit.lifecycle.status.preference import patient_until

@@ -13,7 +13,7 @@ from closeknit.launch.environment.environment import Environment, environment
 from closeknit.launch.environment.nccl import left_alone
 from closeknit.launch.environment.nccl_versions import READ_BY, read_by
 from closeknit.launch.environment.user_overrides import _RESERVED, depends_on_nccl
-from closeknit.lifecycle.book_gang import environment_status
+from closeknit.lifecycle.booking.booked_placement import environment_status
 from unit.launch.environment.test_environment import RDMA, gang
 from unit.launch.environment.test_user_overrides import HARMFUL
 

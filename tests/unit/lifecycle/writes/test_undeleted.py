@@ -1,5 +1,5 @@
-"""Children that stay. Pods that the operator may not delete: the status says so for as long as they stay, and what to do.
-Services whose deletion gets no answer: it is asked for again."""
+"""Children that stay. Of Pods that the operator may not delete the status says so, and what to do. The deletion of a
+Service that gets no answer is asked for again."""
 
 import pytest
 

@@ -22,7 +22,8 @@ from closeknit.launch.gang import Gang
 from closeknit.launch.network import Net
 from closeknit.lifecycle.attempt.launched_gang import gang
 from closeknit.lifecycle.attempt.own_pods import children
-from closeknit.lifecycle.book_gang import assumed, lent_words
+from closeknit.lifecycle.booking.booked_placement import assumed
+from closeknit.lifecycle.booking.booking_words import lent_words
 from closeknit.lifecycle.restart.lemons import lemons_of
 from closeknit.lifecycle.status.degraded import Degradation, degradation
 from closeknit.lifecycle.status.pending import traits

@@ -11,7 +11,7 @@ from closeknit.api.trainingjob import Defragment
 from closeknit.api.trainingjob_status import PlacementStatus
 from closeknit.cluster.booking.booking import Booking
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
-from closeknit.lifecycle.book_gang import assumed
+from closeknit.lifecycle.booking.booked_placement import assumed
 from closeknit.lifecycle.status.conditions import is_true
 from closeknit.lifecycle.status.pauses import restart_at
 from closeknit.lifecycle.verdict import Book

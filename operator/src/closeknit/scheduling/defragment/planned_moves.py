@@ -17,7 +17,7 @@ from itertools import combinations
 
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
-from closeknit.lifecycle.book_gang import assumed
+from closeknit.lifecycle.booking.booked_placement import assumed
 from closeknit.lifecycle.status.conditions import moment
 from closeknit.lifecycle.status.pauses import is_between, over_at
 from closeknit.lifecycle.status.pending import traits

@@ -11,7 +11,8 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import AvoidedNodes, avoided_nodes
 from closeknit.lifecycle.attempt.own_gpus import with_own_gpus_free
 from closeknit.lifecycle.attempt.own_pods import taken
-from closeknit.lifecycle.book_gang import assumed, too_large, too_many
+from closeknit.lifecycle.booking.booked_placement import assumed
+from closeknit.lifecycle.booking.cannot_start import too_large, too_many
 from closeknit.lifecycle.status.preference import patient_until
 from closeknit.lifecycle.verdict import Book, Refusal, Wait, WaitCause
 from closeknit.lifecycle.writes.denial_words import taken_words

@@ -30,7 +30,7 @@ from closeknit.cluster.booking.booking import Booking, BookingShare, booking, na
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.attempt.own_gpus import with_own_gpus_free
-from closeknit.lifecycle.book_gang import assumed, booked_share
+from closeknit.lifecycle.booking.booked_placement import assumed, booked_share
 from closeknit.lifecycle.failures.kept_shares import marked
 from closeknit.lifecycle.failures.staying_pods import replacing
 from closeknit.lifecycle.health.attempt_end import SWAPPED

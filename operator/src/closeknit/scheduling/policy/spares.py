@@ -13,7 +13,7 @@ from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.booking import Booking, assignments, encoded_spares, spares
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.store.watched_kinds import change
-from closeknit.lifecycle.book_gang import assumed, booked_share
+from closeknit.lifecycle.booking.booked_placement import assumed, booked_share
 from closeknit.placement.replacement_nodes import not_replaced
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request

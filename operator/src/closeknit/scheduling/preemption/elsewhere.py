@@ -8,7 +8,7 @@ from closeknit.cluster.booking.booking import Booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.attempt.own_pods import taken
-from closeknit.lifecycle.book_gang import too_large, too_many
+from closeknit.lifecycle.booking.cannot_start import too_large, too_many
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, request
 from closeknit.scheduling.policy.admit import chosen

@@ -8,7 +8,7 @@ no reservation, and ends uncharged once an owner loses a node (policy/replace_lo
 from dataclasses import replace
 
 from closeknit.cluster.cluster import Cluster
-from closeknit.lifecycle.book_gang import assumed
+from closeknit.lifecycle.booking.booked_placement import assumed
 from closeknit.lifecycle.verdict import Book, Wait
 from closeknit.scheduling.policy.admit import cannot_be_made
 from closeknit.scheduling.policy.policy_context import Walk

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import AvoidedNodes, avoided_nodes, tried_in_vain
-from closeknit.lifecycle.book_gang import assumed
+from closeknit.lifecycle.booking.booked_placement import assumed
 from closeknit.lifecycle.status.pauses import failed_starts
 from closeknit.lifecycle.verdict import Await, Wait, WaitCause
 from closeknit.placement.values.placement import Placement

@@ -5,7 +5,8 @@ from dataclasses import replace
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
-from closeknit.lifecycle.book_gang import assumed, too_large, too_many
+from closeknit.lifecycle.booking.booked_placement import assumed
+from closeknit.lifecycle.booking.cannot_start import too_large, too_many
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
 from closeknit.scheduling.elastic.sizes import fewer, largest

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.booking import AwaitedAttempt, Booking, until_stored
-from closeknit.lifecycle.book_gang import assumed
+from closeknit.lifecycle.booking.booked_placement import assumed
 from closeknit.placement.values.placement import Placement
 
 

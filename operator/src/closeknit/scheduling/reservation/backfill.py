@@ -13,7 +13,7 @@ from typing import Self
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.cluster import Cluster
-from closeknit.lifecycle.book_gang import assumed
+from closeknit.lifecycle.booking.booked_placement import assumed
 from closeknit.lifecycle.verdict import Reservation
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import can_place, place

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
-from closeknit.lifecycle.book_gang import assumed
+from closeknit.lifecycle.booking.booked_placement import assumed
 from closeknit.lifecycle.verdict import Book, Wait, WaitCause
 from closeknit.lifecycle.writes.quota_shortfall import QuotaRoom
 from closeknit.placement.values.placement import Placement

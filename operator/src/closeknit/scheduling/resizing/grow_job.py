@@ -15,7 +15,7 @@ from closeknit.api.reasons import ConditionType, EndReason, EventReason
 from closeknit.api.trainingjob_status import RoomToGrow, TrainingJobStatus
 from closeknit.cluster.booking.booking import Booking
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
-from closeknit.lifecycle.book_gang import too_large, too_many
+from closeknit.lifecycle.booking.cannot_start import too_large, too_many
 from closeknit.lifecycle.failures.kept_shares import marked
 from closeknit.lifecycle.status.conditions import is_true, moment, stated
 from closeknit.lifecycle.transitions.ends import KEPT_ATTEMPTS

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from closeknit.cluster.booking.booking import AwaitedAttempt
 from closeknit.lifecycle.attempt.subject import Subject, seconds_until
-from closeknit.lifecycle.book_gang import reason_of, reserve
+from closeknit.lifecycle.booking.book_gang import reserve
+from closeknit.lifecycle.booking.booking_words import reason_of
 from closeknit.lifecycle.status.conditions import stated
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.transitions import waits
