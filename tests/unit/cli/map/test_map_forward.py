@@ -68,12 +68,14 @@ class Cluster:
             await socket.close()
 
         task = asyncio.create_task(back())
-        async for message in socket:
-            assert isinstance(message.data, bytes) and message.data[0] == 0
-            self.passed += message.data[1:]
-            writer.write(message.data[1:])
-        task.cancel()
-        writer.close()
+        try:
+            async for message in socket:
+                assert isinstance(message.data, bytes) and message.data[0] == 0
+                self.passed += message.data[1:]
+                writer.write(message.data[1:])
+        finally:  # also where the story ends first: a later test would be told of a socket that is left open
+            task.cancel()
+            writer.close()
         return socket
 
 
