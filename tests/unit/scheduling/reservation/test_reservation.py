@@ -91,8 +91,8 @@ def test_nobody_passes_at_the_moment_of_a_deadline(declared: dict[str, str]) -> 
     assert not runs(story, "late")
 
 
-def patient() -> Story:
-    """Room is kept for a job that prefers one rack, and has come free in two."""
+def patient(patience: str = "1h") -> Story:
+    """A job that prefers one rack, and gets room in two before its patience is over."""
     racks = {"gpu-1": "r1", "gpu-2": "r1", "gpu-3": "r2"}
     machines = [plugin_node(name) for name in racks]
     for (machine, _), rack in zip(machines, racks.values(), strict=True):
@@ -101,17 +101,27 @@ def patient() -> Story:
     submit(story, "soon", gpus=8, expectedDuration="5m")
     submit(story, "late", gpus=8, expectedDuration="100h")
     story.run_all()
-    patience = {"gpusPerNode": 8, "fabric": {"preferred": "rack", "patience": "1h"}}
-    submit(story, "both", gpus=16, expectedDuration="1h", topology=patience)
-    assert pending(story, "both").estimated_start is not None
+    asked = {"gpusPerNode": 8, "fabric": {"preferred": "rack", "patience": patience}}
+    submit(story, "both", gpus=16, expectedDuration="1h", topology=asked)
+    return story
+
+
+def come_free(story: Story) -> Story:
+    """The room in two racks is there."""
     story.pass_time(240)
     story.change_pod("soon-a1-worker-00000", phase="Succeeded")
     story.settle()
     return story
 
 
+def test_a_job_that_will_be_patient_in_its_room_is_told_so_at_once() -> None:
+    told = pending(patient(), "both")
+    assert (told.reason, told.estimated_start) == ("InsufficientGPUs", "2026-11-21T11:01:00Z")
+    assert pending(patient("3m"), "both").estimated_start == "2026-11-21T10:05:00Z"
+
+
 def test_room_that_has_come_free_for_a_patient_job_is_kept_until_its_patience_is_over() -> None:
-    story = patient()
+    story = come_free(patient())
     told = pending(story, "both")
     assert (told.reason, told.estimated_start) == ("WaitingForPreferred", "2026-11-21T11:01:00Z")
     assert "it waits until 2026-11-21T11:00:02Z at the latest" in told.message
@@ -132,14 +142,46 @@ def test_room_that_has_come_free_for_a_patient_job_is_kept_until_its_patience_is
 
 
 def test_a_patient_job_for_which_room_is_kept_takes_the_level_that_it_prefers_once_that_is_free() -> None:
-    story = patient()
+    story = come_free(patient())
     story.change_pod("late-a1-worker-00000", phase="Succeeded")
     story.settle()
     assert [each.name for each in story.status("both").placement.nodes] == ["gpu-1", "gpu-2"]  # type: ignore[union-attr]
 
 
+def test_room_is_not_kept_for_one_that_is_patient_for_days() -> None:
+    """It would stand idle as long, and no other job would get a reservation."""
+    story = come_free(patient("48h"))
+    assert pending(story, "both").estimated_start is None
+    submit(story, "long", gpus=8, expectedDuration="3h")
+    assert runs(story, "long")
+
+
+def test_room_is_not_kept_for_a_gang_that_waits_for_the_smaller_ones_behind_it() -> None:
+    """It prefers a rack, and none holds it: it gives way to a crowd, which would wait for that room."""
+    places = {"gpu-1": ("b1", "r1"), "gpu-2": ("b1", "r1"), "gpu-3": ("b1", "r2"), "gpu-4": ("b2", "r3")}
+    machines = [plugin_node(name) for name in places]
+    for (machine, _), (block, rack) in zip(machines, places.values(), strict=True):
+        machine["metadata"].setdefault("labels", {}).update({"net.example/block": block, "net.example/rack": rack})
+    story = Story(cluster_topology("block", "rack"), *(each for several in machines for each in several))
+    containers = [{"name": "trainer", "image": "train"}]
+    there = {"spec": {"containers": containers, "nodeSelector": {"net.example/rack": "r2"}}}
+    submit(story, "days", gpus=8, expectedDuration="48h", template=there)
+    for name in ("one", "two", "three"):
+        submit(story, name, gpus=8, expectedDuration="5m")
+    story.run_all()
+    asked = {"gpusPerNode": 8, "fabric": {"preferred": "rack", "patience": "50m"}}
+    submit(story, "gang", gpus=24, expectedDuration="2h", topology=asked)
+    for number in range(6):
+        submit(story, f"small-{number}", gpus=8)
+    story.pass_time(300)
+    for name in ("one", "two", "three"):
+        story.change_pod(f"{name}-a1-worker-00000", phase="Succeeded")
+    story.settle()
+    assert runs(story, "gang") or any(runs(story, f"small-{number}") for number in range(6))
+
+
 def test_a_patient_job_that_fits_from_the_first_has_no_reservation() -> None:
-    story = patient()
+    story = come_free(patient())
     story.objects.pop(("TrainingJob", "team-b", "both"))
     patience = {"gpusPerNode": 8, "fabric": {"preferred": "rack", "patience": "1h"}}
     submit(story, "other", gpus=16, expectedDuration="1h", topology=patience)

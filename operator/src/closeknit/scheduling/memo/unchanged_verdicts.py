@@ -135,7 +135,7 @@ class Standing:
             # Room is still searched for it: where its refusal stands, nothing else of it is asked again. Not behind one
             # that was left for the next decision: that one comes first.
             is_offered = reserving.is_open and known.is_refused and not budget.is_passed_over(known.place)
-            if is_offered and reserving.is_wanted(known):
+            if is_offered and reserving.is_wanted(known, room.cluster):
                 if shape is None or not (is_answered and known.scene is None and isinstance(known.verdict, Wait)):
                     return known
                 reserving.offer(known, shape, known.verdict.refusal, room.cluster, is_trial=room.is_trial)

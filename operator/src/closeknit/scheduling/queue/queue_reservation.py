@@ -45,9 +45,11 @@ from closeknit.scheduling.reservation.reserve import (
     ends_may_change_at,
     ends_that_count,
     in_turn,
+    is_patient,
+    minute_after,
     outlasts_trial,
     reservation_of,
-    waits_for_its_room,
+    waits_for_room,
 )
 
 # Jobs for which room is searched until one has a reservation: a search may come to nothing.
@@ -58,6 +60,9 @@ MOST_HOPELESS = 32
 # whatever happens meanwhile; only its reservation comes later.
 VAIN_FOR = timedelta(seconds=10)
 DEAR_FROM = 512  # nodes: a search on so many takes ten milliseconds
+# What has come free stands idle while its job is patient, and nobody behind it gets a reservation: twice the patience
+# for one machine, which is half an hour.
+PATIENT_AT_MOST = timedelta(hours=1)
 
 Ask = Callable[[Cluster], Placement | None]
 """Where a job would go in this cluster; None where it does not fit."""
@@ -112,6 +117,8 @@ class QueueReservation:
         self._last = last
         self._tables = tables
         self._now = now.astimezone(UTC).replace(microsecond=0)  # as statuses date a booking
+        self._fitting: tuple[Cluster | None, dict[RequestShape, bool]] = None, {}
+        """Patient shapes that were asked for in this cluster, and whether they fit there."""
         self._hopeless: dict[RequestShape, Domain] = {}
         """Shapes that fit nowhere in this empty copy of the cluster; a job without some devices may have another."""
         self._ends_of: Cluster | None = None
@@ -127,38 +134,57 @@ class QueueReservation:
         """The reservation now."""
         return None if self.room is None else self.room.reservation
 
-    def is_wanted(self, known: QueueEntry) -> bool:
+    def is_wanted(self, known: QueueEntry, cluster: Cluster) -> bool:
         """Whether room is to be searched for a job that was refused as before."""
         return (
             self.is_open
             and known.shape is not None
             and isinstance(known.verdict, Wait)
-            and waits_for_its_room(known.job, known.verdict.refusal)
+            and self._waits_for_room(known.job, known.shape, known.verdict.refusal, cluster)
         )
+
+    def _waits_for_room(self, job: TrainingJob, shape: RequestShape, refusal: Refusal, cluster: Cluster) -> bool:
+        """Whether a job waits for room, or for the end of its patience in room that was kept for it. That it would fit
+        may be said still of a patient one though others have got that room."""
+        if not is_patient(refusal):
+            return waits_for_room(refusal)
+        pending = job.status.pending
+        has_reservation = pending is not None and pending.reserved_since is not None
+        return has_reservation or not self._fits(shape, cluster)
+
+    def _fits(self, shape: RequestShape, cluster: Cluster) -> bool:
+        """Whether a patient gang fits by now, at another level than it prefers."""
+        if self._fitting[0] is not cluster:
+            self._fitting = cluster, {}
+        known = self._fitting[1]
+        if shape not in known:
+            known[shape] = can_place(cluster, replace(shape.request, patient_level=None), self._tables)
+        return known[shape]
 
     def offer(
         self, case: Case, shape: RequestShape, refusal: Refusal, alone: Cluster, *, is_trial: bool = False
     ) -> None:
         """Reserves room for a job that does not fit into `alone`, the room without its own Pods, if it is the first.
         `is_trial`: whether what is taken there is likely to be free again in a moment."""
-        if not self.is_open or not waits_for_its_room(case.job, refusal):
+        if not self.is_open or not self._waits_for_room(case.job, shape, refusal, alone):
             return
         if not self._may_keep_room(case.job, case.answers, is_trial=is_trial):
             return
         if self._is_hopeless(shape, alone):
             return
-        ends, aged = self._ends(alone), aged_at(case.job)
-        moments = [*ends_may_change_at(ends, self.terms, self._now)]
-        moments += [at for at in [aged] if at is not None and at > self._now]
-        self._wake_by(moments)
-        ends = ends_that_count(case.job, alone, ends, self.terms, self._now)
-        is_aged = aged is not None and aged <= self._now
-        search = self._while_patient(case.job, shape, alone) or self._search(shape, alone, ends, is_aged=is_aged)
+        if shape.request.patient_level is not None and self._fits(shape, alone):
+            found = self._while_patient(case.job, shape, alone)
+            search = None if found is None else RoomSearch(alone, shape, (), is_aged=False, found=found, at=self._now)
+        else:
+            search = self._search(case.job, shape, alone)
+        if search is None:
+            return
         search = self._while_on_trial(search, case.job, alone) if is_trial else search
         self.searches.append(search)
         self.is_open = search.found is None and len(self.searches) < TRIED
         if search.found is not None:
-            kept = self._known(reservation_of(case.job, search.cluster, search.ends, search.found))
+            kept = reservation_of(case.job, search.cluster, search.ends, search.found)
+            kept = self._known(self._patiently(kept, case.job, shape, search.found))
             self._keep(ReservedRoom(kept, shape.request, search.found.cluster))
 
     def _is_hopeless(self, shape: RequestShape, alone: Cluster) -> bool:
@@ -329,10 +355,17 @@ class QueueReservation:
         found, known = replace(entry, verdict=verdict), self._last.by_key.get(entry.key)
         return known if known is not None and found.is_same(known) else found
 
-    def _search(
-        self, shape: RequestShape, alone: Cluster, ends: tuple[ExpectedEnd, ...], *, is_aged: bool
-    ) -> RoomSearch:
+    def _search(self, job: TrainingJob, shape: RequestShape, alone: Cluster) -> RoomSearch:
+        """Where a job that does not fit goes, and when; the last decision's where that rests on the same."""
+        ends, aged = self._ends(alone), aged_at(job)
+        moments = [*ends_may_change_at(ends, self.terms, self._now)]
+        moments += [at for at in [aged] if at is not None and at > self._now]
+        self._wake_by(moments)
+        ends = ends_that_count(job, alone, ends, self.terms, self._now)
+        is_aged = aged is not None and aged <= self._now
         for known in self._last.searches:
+            if known.found is not None and known.found.patient_until is not None:
+                continue  # it fitted then
             if known.shape is shape and known.is_aged == is_aged and self._is_vain(known, len(alone.nodes)):
                 self._wake_by([known.at + VAIN_FOR])
                 return known
@@ -348,17 +381,25 @@ class QueueReservation:
         found = earliest_fit(alone, asked, order, self._tables, before) if order else None
         return RoomSearch(alone, shape, ends, is_aged, found, self._now)
 
-    def _while_patient(self, job: TrainingJob, shape: RequestShape, alone: Cluster) -> RoomSearch | None:
-        """The search for a job that fits, and waits for the level that it prefers: where it goes once its patience is
-        over, if room was kept for it before that came free, and else nowhere. None for any other."""
-        asked = replace(shape.request, patient_level=None)
-        if shape.request.patient_level is None or not can_place(alone, asked, self._tables):
-            return None
+    def _while_patient(self, job: TrainingJob, shape: RequestShape, alone: Cluster) -> EarliestFit | None:
+        """Where a job that fits goes once its patience is over, if room was kept for it before that came free, and it
+        is over soon. One that gives way has none: it waits for those behind it, and they would wait for its room."""
         until, pending = patient_until(job, self._now), job.status.pending
-        is_kept = until is not None and pending is not None and pending.reserved_since is not None
-        there = place(alone, asked, self._tables) if is_kept else None
-        found = EarliestFit((), there, alone, alone, (), until) if isinstance(there, Placement) else None
-        return RoomSearch(alone, shape, (), False, found, self._now)
+        if pending is None or pending.reserved_since is None or shape.request.gives_way:
+            return None
+        if until is None or until - self._now > PATIENT_AT_MOST:
+            return None
+        there = place(alone, replace(shape.request, patient_level=None), self._tables)
+        return EarliestFit((), there, alone, alone, (), until) if isinstance(there, Placement) else None
+
+    def _patiently(self, kept: Reservation, job: TrainingJob, shape: RequestShape, found: EarliestFit) -> Reservation:
+        """The reservation of a job that waits there for the level that it prefers, until its patience is over."""
+        if shape.request.patient_level is None or kept.at is None:
+            return kept
+        until = patient_until(job, kept.at)
+        if until is None or can_place(found.cluster, shape.request, self._tables):
+            return kept
+        return replace(kept, at=minute_after(until))
 
     def _while_on_trial(self, found: RoomSearch, job: TrainingJob, alone: Cluster) -> RoomSearch:
         """The search before, where its room outlasts a trial; else the one of now."""

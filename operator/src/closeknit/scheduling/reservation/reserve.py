@@ -31,11 +31,9 @@ def waits_for_room(refusal: Refusal) -> bool:
     return refusal.cause is WaitCause.NO_FIT and traits(refusal.reason).is_for_room and not refusal.ends
 
 
-def waits_for_its_room(job: TrainingJob, refusal: Refusal) -> bool:
-    """The same, or of patience while it has a reservation: then the room that was kept for it stays its own."""
-    pending = job.status.pending
-    is_patient = refusal.cause is WaitCause.NO_FIT and bool(refusal.ends)
-    return waits_for_room(refusal) or (is_patient and pending is not None and pending.reserved_since is not None)
+def is_patient(refusal: Refusal) -> bool:
+    """Whether a job would fit, and waits for the level that it prefers."""
+    return refusal.cause is WaitCause.NO_FIT and refusal.ends
 
 
 def waits_for_room_or_turn(refusal: Refusal) -> bool:
@@ -107,7 +105,7 @@ def reservation_of(job: TrainingJob, cluster: Cluster, ends: Sequence[ExpectedEn
         return Reservation(job.key, None, None, found.placement, awaits, late, over)
     patient = [] if found.patient_until is None else [found.patient_until]
     at, soonest = max([*patient, *(end.at for end in dated)]), max([*patient, *(end.soonest for end in dated)])
-    return Reservation(job.key, _minute_after(at), _minute_after(soonest), found.placement, awaits, late, over)
+    return Reservation(job.key, minute_after(at), minute_after(soonest), found.placement, awaits, late, over)
 
 
 def outlasts_trial(last: EarliestFit, cluster: Cluster, starts: datetime | None, otherwise: datetime | None) -> bool:
@@ -122,7 +120,8 @@ def outlasts_trial(last: EarliestFit, cluster: Cluster, starts: datetime | None,
     return otherwise is None or (starts is not None and starts <= otherwise)
 
 
-def _minute_after(at: datetime) -> datetime:
+def minute_after(at: datetime) -> datetime:
+    """The first full minute from then on."""
     whole = at.astimezone(UTC).replace(second=0, microsecond=0)
     return whole if whole == at else whole + timedelta(minutes=1)
 
