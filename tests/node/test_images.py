@@ -3,10 +3,12 @@
 import re
 import signal
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from harness.chart import NAMESPACE
 from harness.images import AGENT, IMAGES, OPERATOR, BuiltLayer, Image, NoImages, image_archive, layers, manifest_digest
@@ -173,12 +175,20 @@ closeknit.start.{start}()
     assert containerd.run(image.name, "python", "-c", program).code == 0
 
 
+def cpu_seconds(port: int) -> float:
+    """The CPU time of the operator that serves its metrics here."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    return next(each.samples[0].value for each in families if each.name == "process_cpu_seconds")
+
+
 @pytest.mark.alone
 @pytest.mark.parametrize("user", ["", ANY_USER], ids=["its own user", "any user"])
 def test_an_operator_is_ready_soon_and_ends_at_once(
     containerd: LoneContainerd, cluster: LocalCluster, record_property: Callable[[str, object], None], user: str
 ) -> None:
-    """Neither user has a name in the image."""
+    """Neither user has a name in the image. How soon is told, and what is bounded is the CPU time that it takes: others
+    may have the cores of this machine."""
     port = free_port()
     kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, OPERATOR_ACCOUNT)
     kubeconfig.chmod(0o644)  # root's, in a folder of root's
@@ -188,14 +198,14 @@ def test_an_operator_is_ready_soon_and_ends_at_once(
         OPERATOR.name, *command, user=user, mounts={KUBECONFIG: kubeconfig}, flags=["--net-host"]
     ) as container:
         cluster.wait_for(lambda: is_ready(port), "the operator to be ready")
-        ready_s = time.monotonic() - began
+        ready_s, cpu_s = time.monotonic() - began, cpu_seconds(port)
         container.signal(signal.SIGTERM)
         began = time.monotonic()
         ended = container.end()
         end_s = time.monotonic() - began
-    record_property("measured", f"ready {ready_s:.1f} s after its start, over {end_s:.2f} s after SIGTERM")
+    record_property("measured", f"ready after {ready_s:.1f} s, {cpu_s:.1f} of CPU; over {end_s:.2f} s after SIGTERM")
     assert ended.code == 0, ended.output
-    assert ready_s <= 5
+    assert cpu_s <= 5
     assert end_s <= 1
 
 
