@@ -64,10 +64,10 @@ def schedule(
 
     The queue is walked once. The first policy that has a verdict on a job decides, and the next job finds the room
     after it. Once four have got GPUs, the next decision goes on behind them. A job whose write is under way gets what
-    it would get otherwise. Memory changes no verdict, with six exceptions: the words of a refusal may lag, jobs over
-    their namespace's budget keep their old answer, and so do refused jobs while a booking is on trial, with the room
-    that is kept for one; on many nodes room that was searched in vain is searched again seconds later; and whether
-    others may move for a job is looked at once a minute.
+    it would get otherwise. Memory changes no verdict, with six exceptions: the words of a refusal may lag, and for one
+    decision the room of a patient job with them; jobs over their namespace's budget keep their old answer, and so do
+    refused jobs while a booking is on trial, with the room that is kept for one; on many nodes room that was searched
+    in vain is searched again seconds later; and whether others may move for a job is looked at once a minute.
     """
     last = memory.schedule or Schedule(cluster, cluster, cluster)
     is_quiet = memory.schedule is not None and is_same_scene(last.cluster, cluster)

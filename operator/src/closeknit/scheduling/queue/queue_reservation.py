@@ -168,7 +168,8 @@ class QueueReservation:
     def offer(
         self, case: Case, shape: RequestShape, refusal: Refusal, alone: Cluster, *, is_trial: bool = False
     ) -> None:
-        """Reserves room for a job that does not fit into `alone`, the room without its own Pods, if it is the first.
+        """Reserves room for a job, if it is the first that does not fit into `alone`, the room without its own Pods; or
+        keeps for a patient one what has come free there.
         `is_trial`: whether what is taken there is likely to be free again in a moment."""
         if not self.is_open or not self._waits_for_room(case.job, shape, refusal, alone):
             return
@@ -178,11 +179,11 @@ class QueueReservation:
             return
         if shape.request.patient_level is not None and self._fits(shape, alone):
             found = self._while_patient(case.job, shape, alone)
-            search = None if found is None else RoomSearch(alone, shape, (), is_aged=False, found=found, at=self._now)
+            if found is None:
+                return
+            search = RoomSearch(alone, shape, (), is_aged=False, found=found, at=self._now)
         else:
             search = self._search(case.job, shape, alone)
-        if search is None:
-            return
         search = self._while_on_trial(search, case.job, alone) if is_trial else search
         self.searches.append(search)
         self.is_open = search.found is None and len(self.searches) < TRIED
