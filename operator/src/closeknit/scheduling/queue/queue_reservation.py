@@ -19,11 +19,9 @@ from closeknit.cluster.forest.domain import Domain
 from closeknit.lifecycle.reserved_words import behind_reservation
 from closeknit.lifecycle.restart.lemons import Lemon
 from closeknit.lifecycle.status.pauses import is_between
-from closeknit.lifecycle.status.preference import patient_until
 from closeknit.lifecycle.verdict import Refusal, Reservation, Reserve, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import Answers
 from closeknit.placement.gang.cache import Tables
-from closeknit.placement.place import can_place, place
 from closeknit.placement.refusals.ideal import could_place
 from closeknit.placement.values.placement import Placement, Share
 from closeknit.scheduling.queue.entries import (
@@ -38,15 +36,19 @@ from closeknit.scheduling.queue.entries import (
 )
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.backfill import ReservedRoom
-from closeknit.scheduling.reservation.earliest import EarliestFit, earliest_fit
+from closeknit.scheduling.reservation.earliest import earliest_fit
 from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, began_alike, expected_ends, terms_of
+from closeknit.scheduling.reservation.patient_room import (
+    dated_by_patience,
+    fits_at_any_level,
+    is_patient,
+    kept_while_patient,
+)
 from closeknit.scheduling.reservation.reserve import (
     aged_at,
     ends_may_change_at,
     ends_that_count,
     in_turn,
-    is_patient,
-    minute_after,
     outlasts_trial,
     reservation_of,
     waits_for_room,
@@ -63,9 +65,6 @@ MOST_PATIENT = 3
 # whatever happens meanwhile; only its reservation comes later.
 VAIN_FOR = timedelta(seconds=10)
 DEAR_FROM = 512  # nodes: a search on so many takes ten milliseconds
-# What has come free stands idle while its job is patient, and nobody behind it gets a reservation: twice the patience
-# for one machine, which is half an hour.
-PATIENT_AT_MOST = timedelta(hours=1)
 
 Ask = Callable[[Cluster], Placement | None]
 """Where a job would go in this cluster; None where it does not fit."""
@@ -161,8 +160,7 @@ class QueueReservation:
         """Whether a patient gang fits by now, at another level than it prefers."""
         known = self._fitting.get(shape)
         if known is None or known[0] is not cluster:
-            fits = can_place(cluster, replace(shape.request, patient_level=None), self._tables)
-            known = self._fitting[shape] = cluster, fits
+            known = self._fitting[shape] = cluster, fits_at_any_level(shape.request, cluster, self._tables)
         return known[1]
 
     def offer(
@@ -178,7 +176,7 @@ class QueueReservation:
         if self._is_hopeless(shape, alone):
             return
         if shape.request.patient_level is not None and self._fits(shape, alone):
-            found = self._while_patient(case.job, shape, alone)
+            found = kept_while_patient(case.job, shape.request, alone, self._tables, self._now)
             if found is None:
                 return
             search = RoomSearch(alone, shape, (), is_aged=False, found=found, at=self._now)
@@ -189,7 +187,8 @@ class QueueReservation:
         self.is_open = search.found is None and len(self.searches) < TRIED
         if search.found is not None:
             kept = reservation_of(case.job, search.cluster, search.ends, search.found)
-            kept = self._known(self._patiently(kept, case.job, shape, search.found))
+            kept = dated_by_patience(kept, case.job, shape.request, search.found.cluster, self._tables)
+            kept = self._known(kept)
             self._keep(ReservedRoom(kept, shape.request, search.found.cluster))
 
     def _is_hopeless(self, shape: RequestShape, alone: Cluster) -> bool:
@@ -385,26 +384,6 @@ class QueueReservation:
         before = next((each.found for each in last if each.found is not None), None)
         found = earliest_fit(alone, asked, order, self._tables, before) if order else None
         return RoomSearch(alone, shape, ends, is_aged, found, self._now)
-
-    def _while_patient(self, job: TrainingJob, shape: RequestShape, alone: Cluster) -> EarliestFit | None:
-        """Where a job that fits goes once its patience is over, if room was kept for it before that came free, and it
-        is over soon. One that gives way has none: it waits for those behind it, and they would wait for its room."""
-        until, pending = patient_until(job, self._now), job.status.pending
-        if pending is None or pending.reserved_since is None or shape.request.gives_way:
-            return None
-        if until is None or until - self._now > PATIENT_AT_MOST:
-            return None
-        there = place(alone, replace(shape.request, patient_level=None), self._tables)
-        return EarliestFit((), there, alone, alone, (), until) if isinstance(there, Placement) else None
-
-    def _patiently(self, kept: Reservation, job: TrainingJob, shape: RequestShape, found: EarliestFit) -> Reservation:
-        """The reservation of a job that waits there for the level that it prefers, until its patience is over."""
-        if shape.request.patient_level is None or kept.at is None:
-            return kept
-        until = patient_until(job, kept.at)
-        if until is None or can_place(found.cluster, shape.request, self._tables):
-            return kept
-        return replace(kept, at=minute_after(until))
 
     def _while_on_trial(self, found: RoomSearch, job: TrainingJob, alone: Cluster) -> RoomSearch:
         """The search before, where its room outlasts a trial; else the one of now."""

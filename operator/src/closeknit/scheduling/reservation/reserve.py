@@ -31,11 +31,6 @@ def waits_for_room(refusal: Refusal) -> bool:
     return refusal.cause is WaitCause.NO_FIT and traits(refusal.reason).is_for_room and not refusal.ends
 
 
-def is_patient(refusal: Refusal) -> bool:
-    """Whether a job would fit, and waits for the level that it prefers."""
-    return refusal.cause is WaitCause.NO_FIT and refusal.ends
-
-
 def waits_for_room_or_turn(refusal: Refusal) -> bool:
     """Whether a job is refused for want of room, now or because of the room that is kept for a job before it."""
     return refusal.reason is PendingReason.BEHIND_RESERVATION or waits_for_room(refusal)
