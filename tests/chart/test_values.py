@@ -23,6 +23,7 @@ WRONG = {
 EXAMPLES = sorted((CHART / "ci").glob("*-values.yaml"))
 MONITORS = "monitoring.coreos.com/v1/"
 OPENSHIFT = "--api-versions=security.openshift.io/v1"
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
 
 def named(objects: list[Object]) -> dict[str, Object]:
@@ -335,7 +336,7 @@ def test_a_certificate_is_served_with_and_checked(helm_program: Path) -> None:
             paths = [each["mountPath"] for each in container["volumeMounts"] if each["name"] == "metrics-certificate"]
             assert given == [f"--metrics-certificate={path}" for path in paths]
             mounted |= {each["secret"]["secretName"] for each in volumes}
-            assert {container[probe]["httpGet"]["scheme"] for probe in ("livenessProbe", "readinessProbe")} == {"HTTPS"}
+            assert {container[probe]["httpGet"]["scheme"] for probe in PROBES} == {"HTTPS"}
         endpoints = [
             objects[f"ServiceMonitor closeknit-{kind}"]["spec"]["endpoints"][0] for kind in ("operator", "agent")
         ]
