@@ -163,6 +163,8 @@ class Reservation:
     """Those of them that run longer than they declared."""
     over: frozenset[JobKey] = field(default=frozenset(), repr=False)
     """All jobs that have ended by then, thousands maybe: who passes rests on what they leave, wherever that is."""
+    patient_level: str | None = None
+    """The level that its job waits for with patience and has then; who passes leaves it that."""
 
     def lets_pass_no_more_than(self, other: "Reservation") -> bool:
         """Whether who waits behind the other one waits behind this one, too, and is told the same: it is the same, or

@@ -55,6 +55,23 @@ def told(*jobs: tuple[int, int, int]) -> list[Submission]:
     return [Submission(at, *each[:2], declared(each[2], each[1])) for at, each in enumerate(jobs)]
 
 
+Drawn = tuple[int, int, int, Manifest | None]
+"""When a job is submitted, how long it runs (seconds), GPUs, and its `topology.fabric`."""
+
+
+@st.composite
+def patient(draw: st.DrawFn) -> list[Drawn]:
+    """Jobs that run exactly as long as they declare, large ones with patience for a rack."""
+    jobs, at_s = list[Drawn](), 0
+    for _ in range(draw(st.integers(4, 14))):
+        at_s += draw(st.sampled_from((0, 0, 7, 61, 200)))
+        gpus = draw(st.sampled_from((1, 4, 8, 8, 16, 16, 24, 32)))
+        patience = draw(st.sampled_from((None, "60s", "5m", "30m", "2h")))
+        fabric = None if patience is None or gpus < 16 else {"preferred": "rack", "patience": patience}
+        jobs.append((at_s, draw(st.sampled_from((60, 90, 300, 301, 1000))), gpus, fabric))
+    return jobs
+
+
 # An event 60 s before an end: halfway from then to the latest end that is allowed for is after the declared one.
 BEFORE_AN_END = told(
     (0, 300, 1),
@@ -72,10 +89,38 @@ BEFORE_AN_END = told(
 @given(honest())
 @example(BEFORE_AN_END)
 def test_nobody_who_passes_delays_the_reservation(jobs: Sequence[Submission]) -> None:
-    """Each begins when it was told at the soonest. What is said is put off by no more than is allowed for the ends of
-    those that run, which are half of six eighths, and a minute."""
+    nobody_is_late(jobs, "r1", "r1", "r2")
+
+
+PATIENT = {"preferred": "rack", "patience": "5m"}
+# Those behind the patient one fit beside it at its moment, over two racks.
+BESIDE_ITS_RACK: list[Drawn] = [
+    *[(0, 60, 1, None)] * 7,
+    (0, 90, 16, PATIENT),
+    *[(0, 60, 1, None)] * 2,
+    (0, 90, 1, None),
+    (0, 60, 8, None),
+    (0, 90, 8, None),
+]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(patient())
+@example(BESIDE_ITS_RACK)
+def test_nobody_who_passes_takes_the_level_of_a_patient_job(drawn: Sequence[Drawn]) -> None:
+    """It has the level that it prefers when it was told, or waits until its patience is over, as it was told."""
+    jobs = [
+        Submission(number, at_s, run_s, declared(gpus, run_s, **({} if fabric is None else {"fabric": fabric})))
+        for number, (at_s, run_s, gpus, fabric) in enumerate(drawn)
+    ]
+    nobody_is_late(jobs, "r1", "r1", "r2", "r2")
+
+
+def nobody_is_late(jobs: Sequence[Submission], *racks: str) -> None:
+    """Each begins no later than the soonest moment that it was told. What is said is put off by no more than is allowed
+    for the ends of those that run, which are half of six eighths, and a minute."""
     allowed_s = max(job.run_s for job in jobs) * 3 / 8 + 60
-    queue = Operated(cluster("r1", "r1", "r2"), BEGINS)
+    queue = Operated(cluster(*racks), BEGINS)
     said: dict[int, float] = {}
     for moment in replay(jobs, queue):
         for job in moment.began:

@@ -39,10 +39,10 @@ from closeknit.scheduling.reservation.backfill import ReservedRoom
 from closeknit.scheduling.reservation.earliest import earliest_fit
 from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, began_alike, expected_ends, terms_of
 from closeknit.scheduling.reservation.patient_room import (
-    dated_by_patience,
     fits_at_any_level,
     is_patient,
     kept_while_patient,
+    reservation_of_patient,
 )
 from closeknit.scheduling.reservation.reserve import (
     aged_at,
@@ -186,10 +186,9 @@ class QueueReservation:
         self.searches.append(search)
         self.is_open = search.found is None and len(self.searches) < TRIED
         if search.found is not None:
-            kept = reservation_of(case.job, search.cluster, search.ends, search.found)
-            kept = dated_by_patience(kept, case.job, shape.request, search.found.cluster, self._tables)
-            kept = self._known(kept)
-            self._keep(ReservedRoom(kept, shape.request, search.found.cluster))
+            sought = search.cluster, search.ends, search.found
+            kept = reservation_of_patient(case.job, shape.request, *sought, self._tables)
+            self._keep(ReservedRoom(self._known(kept), shape.request, search.found.cluster))
 
     def _is_hopeless(self, shape: RequestShape, alone: Cluster) -> bool:
         """Whether the gang would fit nowhere if all were over. No room is searched for it, and it does not count among

@@ -42,7 +42,7 @@ class ReservedRoom:
         first job would be late."""
         if are_apart(answer, self.reservation.placement):
             return self.reservation
-        asked = replace(self.asked, patient_level=None)
+        asked = replace(self.asked, patient_level=self.reservation.patient_level)
         if self._leaves_too_few(answer):
             return None
         future = self.future.with_job(assumed(job, answer))

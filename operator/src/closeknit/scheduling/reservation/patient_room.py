@@ -1,9 +1,11 @@
 """Room of a job that would fit, and waits with `fabric.patience` for the level that it prefers.
 
-Its reservation is dated at the end of its patience, where the room that comes free is at another level. That room stays
-its own until then, and no longer than an hour: meanwhile it stands idle.
+Its reservation is at that level where it has that while it is patient: who passes leaves it that. Where the room that
+comes free first is at another level, it is dated at the end of the patience. That room stays the job's until then, and
+no longer than an hour: meanwhile it stands idle.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -16,7 +18,8 @@ from closeknit.placement.place import can_place, place
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.reservation.earliest import EarliestFit
-from closeknit.scheduling.reservation.reserve import minute_after
+from closeknit.scheduling.reservation.expected_ends import ExpectedEnd
+from closeknit.scheduling.reservation.reserve import minute_after, reservation_of
 
 # What has come free stands idle while its job is patient, and nobody behind it gets a reservation: twice the patience
 # for one machine, which is half an hour.
@@ -47,14 +50,21 @@ def kept_while_patient(
     return EarliestFit((), there, alone, alone, (), until) if isinstance(there, Placement) else None
 
 
-def dated_by_patience(
-    kept: Reservation, job: TrainingJob, request: Request, then: Cluster, tables: Tables
+def reservation_of_patient(
+    job: TrainingJob,
+    request: Request,
+    cluster: Cluster,
+    ends: Sequence[ExpectedEnd],
+    found: EarliestFit,
+    tables: Tables,
 ) -> Reservation:
-    """The reservation of a job that waits there for the level that it prefers, until its patience is over. `then`: the
-    cluster as it is at the moment of the reservation."""
-    if request.patient_level is None or kept.at is None:
+    """The reservation of a job that fits once some in `cluster` have ended. One that is still patient at that moment
+    gets the level that it prefers, or else waits there until its patience is over."""
+    kept = reservation_of(job, cluster, ends, found)
+    level, until = request.patient_level, None if kept.at is None else patient_until(job, kept.at)
+    if level is None or until is None:
         return kept
-    until = patient_until(job, kept.at)
-    if until is None or can_place(then, request, tables):
-        return kept
-    return replace(kept, at=minute_after(until))
+    there = place(found.cluster, request, tables) if can_place(found.cluster, request, tables) else None
+    if not isinstance(there, Placement):
+        return replace(kept, at=minute_after(until))
+    return replace(reservation_of(job, cluster, ends, replace(found, placement=there)), patient_level=level)
