@@ -66,7 +66,7 @@ def installed(walk: Walk) -> Walk:
     if RELEASE not in site.helm("list", "--short").split():
         site.helm("install", RELEASE, str(CHART), *OUR_IMAGES)
     site.cluster.kubectl("delete", "trainingjob", "long", f"--namespace={TEAM}", "--ignore-not-found")
-    site.cluster.wait_for(lambda: site.rolled_out() and not walk.pods("long"), "the chart alone to be there", 90)
+    walk.until(lambda: site.rolled_out() and not walk.pods("long"), "the chart alone to be there")
     return walk
 
 
@@ -319,9 +319,9 @@ def test_the_first_chart_is_upgraded_under_a_running_job(installed: Walk) -> Non
     values = [value.replace("image.tag=test", "image.tag=never-built") for value in OUR_IMAGES]
     site.helm("install", RELEASE, str(FIRST / "closeknit-0.1.0.tgz"), *values, version=3)
     _restore(site, FIRST / "running-job.yaml")
-    pods = site.cluster.wait_for(lambda: _running(walk, "first"), "the recorded Pods to run", 60)
+    pods = walk.until(lambda: _running(walk, "first"), "the recorded Pods to run")
     site.helm("upgrade", RELEASE, str(CHART), *OUR_IMAGES)
-    site.cluster.wait_for(site.rolled_out, "the upgrade to be rolled out", 90)
+    walk.until(site.rolled_out, "the upgrade to be rolled out")
     assert _running(walk, "first") == pods
     walk.end("first")
     assert walk.job("first")["restarts"] == 0

@@ -4,7 +4,6 @@ Install, first job, why not, the chart's own test, upgrade, rollback, uninstall.
 same steps and looks at what each leaves. Seconds count from when the command was given to what its line says.
 """
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 
 from harness.chart import CHART, HelmError
 from harness.images import AGENT, NoImages
-from harness.local_cluster import end_on_signals
+from harness.local_cluster import busyness, end_on_signals
 from harness.node.installed import OUR_IMAGES, RELEASE, TEAM, Site, before_closeknit, is_ready
 from harness.node.projects import NoNodes
 from harness.toolchain import BuildError
@@ -41,20 +40,20 @@ class Walk:
     site: Site
     steps: list[Step] = field(default_factory=list)
     busy: float = 1.0
-    """How many programs there were for each core when the installation began; 1 where there were fewer."""
+    """How busy the machine was when the installation began."""
 
     def install(self, version: int = 4) -> str:
         """What Helm says. A first job waits for the operator and is seen to run."""
-        self.busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        self.busy = busyness()
         began = time.monotonic()
         said = self.site.helm("install", RELEASE, str(CHART), *OUR_IMAGES, version=version)
         self._note("helm install returns", began)
         self.apply(job("first", "import time; time.sleep(2)"))
-        made = self._until(lambda: self.site.pods("operator"), "Pods of the operator")
+        made = self.until(lambda: self.site.pods("operator"), "Pods of the operator")
         seen = time.monotonic()
-        self._until(lambda: any(map(is_ready, self.site.pods("operator"))), "an operator that is ready")
+        self.until(lambda: any(map(is_ready, self.site.pods("operator"))), "an operator that is ready")
         self._note("the operator's Pod is ready, from when there is one", seen, READY_WITHIN_S)
-        self._until(lambda: self.state("first"), "a first decision")
+        self.until(lambda: self.state("first"), "a first decision")
         self._note("it has decided on the first job, from when there is a Pod", seen, DECIDED_WITHIN_S)
         self.wait_for("first", "Running", "Succeeded")
         self._note("the first job runs, from helm install", began, RUNNING_WITHIN_S)
@@ -66,13 +65,13 @@ class Walk:
         with self._step("the first job has succeeded"):
             self.wait_for("first", "Succeeded")
         with self._step("all four Pods are ready"):
-            self._until(self.site.rolled_out, "all Pods of the chart to be ready")
+            self.until(self.site.rolled_out, "all Pods of the chart to be ready")
 
     def why_not(self) -> str:
         """What kubectl shows of a job that is too large."""
         with self._step("why not: a job that is too large says so"):
             self.apply(job("too-large", "", gpus=64))
-            self._until(lambda: self.job("too-large").get("pending"), "what it waits for")
+            self.until(lambda: self.job("too-large").get("pending"), "what it waits for")
             shown = self.site.cluster.kubectl("get", "trainingjobs", "--output=wide", f"--namespace={TEAM}")
         self.site.cluster.delete("trainingjob", "too-large", TEAM)
         return shown
@@ -92,19 +91,19 @@ class Walk:
         """Other values; every Pod of the chart is made again."""
         with self._step("helm upgrade, until all Pods are the new ones"):
             self.site.helm("upgrade", RELEASE, str(CHART), *OUR_IMAGES, *CHANGED)
-            self._until(self.site.rolled_out, "the upgrade to be rolled out")
+            self.until(self.site.rolled_out, "the upgrade to be rolled out")
 
     def roll_back(self) -> None:
         """To the revision before."""
         with self._step("helm rollback, likewise"):
             self.site.helm("rollback", RELEASE)
-            self._until(self.site.rolled_out, "the rollback to be rolled out")
+            self.until(self.site.rolled_out, "the rollback to be rolled out")
 
     def uninstall(self, version: int = 4) -> str:
         """What Helm says. Returns once no Pod of the chart is left."""
         with self._step("helm uninstall, until no Pod of the chart is left"):
             said = self.site.helm("uninstall", RELEASE, version=version)
-            self._until(lambda: not self.site.has_pods(), "no Pod")
+            self.until(lambda: not self.site.has_pods(), "no Pod")
         return said
 
     def end(self, name: str) -> None:
@@ -138,7 +137,15 @@ class Walk:
 
     def wait_for(self, name: str, *states: str) -> None:
         """Until the job is in one of these states."""
-        self._until(lambda: self.state(name) in states, f"{name} to be {' or '.join(states)}")
+        self.until(lambda: self.state(name) in states, f"{name} to be {' or '.join(states)}")
+
+    def until(self, condition: Callable[[], Any], what: str) -> Any:
+        """Its first answer that says something. Raises TimeoutError, with all Pods as they are then."""
+        try:
+            return self.site.cluster.wait_for(condition, what, PATIENCE_S)
+        except TimeoutError as error:
+            error.add_note(self.site.cluster.kubectl("get", "pods", "--all-namespaces", "--output=wide"))
+            raise
 
     def late(self) -> list[str]:
         """The steps that took longer than they may; so much longer on a busy machine as it is busy."""
@@ -151,9 +158,6 @@ class Walk:
         limits = [f"at most {each.limit_s:g}" if each.limit_s else "" for each in self.steps]
         lines = [f"{each.seconds:8.1f}  {limit:12}{each.title}" for each, limit in zip(self.steps, limits, strict=True)]
         return "\n".join([" seconds  limit       step", *lines])
-
-    def _until(self, condition: Callable[[], Any], what: str) -> Any:
-        return self.site.cluster.wait_for(condition, what, PATIENCE_S)
 
     @contextmanager
     def _step(self, title: str) -> Iterator[None]:
