@@ -8,7 +8,7 @@ The fabric is that of Alibaba's Lingjun cluster of 2023 (data/lingjun2023_topo.c
 GPUs, of which every Pod takes up to eight, whoever places it. All policies share seeds, queue and rule: in order of
 arrival, whatever fits of the first 50. closeknit is `place` on the whole cluster, with a claim for every share; each
 gang prefers a ToR with a patience of PATIENCE, one that is larger than a ToR with a patience of PATIENCE_OF_LARGE, as
-its TrainingJob would say, by the very rules of the operator (policy/patience.py). clos_peers.py tells the peers'.
+its TrainingJob would say, by the very rules of the operator (reservation/patience.py). clos_peers.py tells the peers'.
 
 A gang of 2 to 8 hosts is `one_tor` when it lies under one switch; `spread` is how many switches larger ones use, beside
 the fewest. Waits are of jobs of more than eight GPUs. Of the gap in one_tor between Kueue's `preferred`, which never
@@ -44,7 +44,7 @@ from closeknit.placement.place import can_place, place
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.policy.backlog import CROWD
-from closeknit.scheduling.policy.patience import patient
+from closeknit.scheduling.reservation.patience import patient
 from harness.progress import Progress
 from scenarios.clusters import wanted
 

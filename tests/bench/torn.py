@@ -27,7 +27,7 @@ from unittest.mock import patch
 from bench.scale import Fleet
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.cluster import build
-from closeknit.scheduling.policy import patience
+from closeknit.scheduling.reservation import patience
 from closeknit.simulation.operated import Operated
 from closeknit.simulation.replay import replay
 from closeknit.simulation.submission import Submission

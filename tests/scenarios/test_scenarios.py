@@ -18,7 +18,7 @@ from closeknit.lifecycle.writes.resource_quotas import Quota
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
 from closeknit.placement.values.placement import NoFit, Placement
-from closeknit.scheduling.policy.patience import patient
+from closeknit.scheduling.reservation.patience import patient
 from scenarios.clusters import asked, drawn
 from scenarios.manifests import node, pod, training_job
 from scenarios.stories import disruption, end_trainer

@@ -23,7 +23,6 @@ from closeknit.scheduling.policy.backlog import Crowd
 from closeknit.scheduling.policy.gates import gated, put_aside, readable
 from closeknit.scheduling.policy.hold import held
 from closeknit.scheduling.policy.lemons_last import LemonsLast
-from closeknit.scheduling.policy.patience import Patience
 from closeknit.scheduling.policy.policy_context import Policy, Walk
 from closeknit.scheduling.policy.probation import Probation
 from closeknit.scheduling.policy.replace_lost_nodes import replaced
@@ -33,6 +32,7 @@ from closeknit.scheduling.preemption.waiting_preemptor import awaiting
 from closeknit.scheduling.queue.entries import UNREAD, Case, Outcome, QueueEntry, Schedule, is_same_scene
 from closeknit.scheduling.queue.queue_reservation import QueueReservation
 from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.reservation.patience import Patience
 from closeknit.scheduling.resizing.fewer_gpus import or_with_fewer
 from closeknit.scheduling.resizing.grow_job import grown
 from closeknit.scheduling.resizing.take_back_growth import taken_back

@@ -15,8 +15,8 @@ from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
 from closeknit.placement.refusals.ideal import ideal_gb_s
 from closeknit.placement.values.request import Request
-from closeknit.scheduling.policy.patience import patient
 from closeknit.scheduling.queue.entries import QueueEntry, RequestShape, Schedule
+from closeknit.scheduling.reservation.patience import patient
 
 MOST = 256  # shapes of the first jobs: at the mean of these 48, 1.3 ms, a third of a second in all
 

@@ -11,7 +11,7 @@ from closeknit.placement.place import place
 from closeknit.placement.values.placement import Placement
 from closeknit.scheduling.decision import decide
 from closeknit.scheduling.memo.memory import Memory
-from closeknit.scheduling.policy.patience import patient
+from closeknit.scheduling.reservation.patience import patient
 from scenarios.clusters import wanted
 from scenarios.manifests import (
     allocation,

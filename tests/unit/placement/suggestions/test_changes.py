@@ -16,7 +16,7 @@ from closeknit.placement.suggestions import changes as module
 from closeknit.placement.suggestions.changes import MOST_TOLD, inquiry, nearest_changes
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
-from closeknit.scheduling.policy.patience import patient
+from closeknit.scheduling.reservation.patience import patient
 from scenarios.clusters import cluster_of, drawn, graph, node, wanted
 
 TABLES = Tables()  # which change no answer

@@ -30,8 +30,8 @@ from closeknit.scheduling.memo.question_budget import (
     steps_of_selection,
     steps_of_words,
 )
-from closeknit.scheduling.policy import patience
 from closeknit.scheduling.queue.entries import QueuePlace
+from closeknit.scheduling.reservation import patience
 from scenarios.manifests import Manifest, cluster_topology, node, node_topology, pod, priority_class, training_job
 from scenarios.story import plugin_node
 

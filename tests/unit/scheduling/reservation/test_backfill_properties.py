@@ -24,7 +24,17 @@ from closeknit.scheduling.schedule import schedule
 from closeknit.simulation.operated import Operated
 from closeknit.simulation.replay import replay
 from closeknit.simulation.submission import Submission
-from scenarios.manifests import Manifest, booked, cluster_topology, condition, node, node_topology, training_job
+from scenarios.machines import hgx_h200
+from scenarios.manifests import (
+    Manifest,
+    booked,
+    cluster_topology,
+    condition,
+    node,
+    node_topology,
+    resource_slice,
+    training_job,
+)
 from scenarios.story import NOW
 from scenarios.traces import BEGINS, cluster, spec
 
@@ -89,7 +99,7 @@ BEFORE_AN_END = told(
 @given(honest())
 @example(BEFORE_AN_END)
 def test_nobody_who_passes_delays_the_reservation(jobs: Sequence[Submission]) -> None:
-    nobody_is_late(jobs, "r1", "r1", "r2")
+    nobody_is_late(jobs, cluster("r1", "r1", "r2"))
 
 
 PATIENT = {"preferred": "rack", "patience": "5m"}
@@ -113,14 +123,29 @@ def test_nobody_who_passes_takes_the_level_of_a_patient_job(drawn: Sequence[Draw
         Submission(number, at_s, run_s, declared(gpus, run_s, **({} if fabric is None else {"fabric": fabric})))
         for number, (at_s, run_s, gpus, fabric) in enumerate(drawn)
     ]
-    nobody_is_late(jobs, "r1", "r1", "r2", "r2")
+    nobody_is_late(jobs, cluster("r1", "r1", "r2", "r2"))
 
 
-def nobody_is_late(jobs: Sequence[Submission], *racks: str) -> None:
+def test_nobody_who_passes_tears_a_job_that_will_have_a_whole_machine() -> None:
+    """Without it half of the second machine goes to the last, and the one before it waits half an hour for another."""
+    objects: list[Manifest] = []
+    for name in ("gpu-0", "gpu-1", "gpu-2"):
+        spec = {"spec": hgx_h200(name).wire()}
+        objects += [node(name, gpus=None), {**node_topology(name), **spec}, resource_slice(name, range(8))]
+    machines = build(each for each in map(from_document, objects) if each is not None)
+    jobs = told((0, 20_000, 8), (0, 20_000, 4), (1, 300, 4), (1, 300, 4), (3, 600, 8), (4, 20_000, 4))
+    nobody_is_late(jobs, machines)
+    (began_s,) = (
+        moment.now_s for moment in replay(jobs, Operated(machines, BEGINS)) for job in moment.began if job.number == 4
+    )
+    assert began_s == 301
+
+
+def nobody_is_late(jobs: Sequence[Submission], machines: Cluster) -> None:
     """Each begins no later than the soonest moment that it was told. What is said is put off by no more than is allowed
     for the ends of those that run, which are half of six eighths, and a minute."""
     allowed_s = max(job.run_s for job in jobs) * 3 / 8 + 60
-    queue = Operated(cluster(*racks), BEGINS)
+    queue = Operated(machines, BEGINS)
     said: dict[int, float] = {}
     for moment in replay(jobs, queue):
         for job in moment.began:

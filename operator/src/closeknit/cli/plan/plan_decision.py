@@ -43,8 +43,8 @@ from closeknit.placement.values.sentences import count
 from closeknit.scheduling.decision import decide
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.policy.backlog import backlog, contender
-from closeknit.scheduling.policy.patience import patient
 from closeknit.scheduling.queue.entries import Schedule
+from closeknit.scheduling.reservation.patience import patient
 
 _STORAGE = (PersistentVolumeClaim, PersistentVolume, StorageClass)
 NOT_ASKED = (

@@ -19,13 +19,13 @@ from closeknit.lifecycle.writes.denial_words import taken_words
 from closeknit.placement.candidates.node_filter import meets
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
-from closeknit.scheduling.policy.patience import asked_again_at
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.policy.spares import with_spares
 from closeknit.scheduling.queue.admitted_needs import counts_until
 from closeknit.scheduling.queue.entries import NOT_ASKED, BehindKey, Case, Outcome, RequestShape, is_kept_for
 from closeknit.scheduling.queue.queue_reservation import Ask, behind_key
 from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.reservation.patience import asked_again_at
 
 
 def admit(case: Case, room: Room, walk: Walk) -> Outcome:

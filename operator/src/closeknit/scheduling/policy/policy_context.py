@@ -11,11 +11,11 @@ from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.questions import Questions
 from closeknit.scheduling.policy.backlog import Crowd
 from closeknit.scheduling.policy.lemons_last import LemonsLast
-from closeknit.scheduling.policy.patience import Patience
 from closeknit.scheduling.policy.probation import Probation
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.queue_reservation import QueueReservation
 from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.reservation.patience import Patience
 from closeknit.scheduling.victims.move_limit import MoveLimit
 from closeknit.scheduling.victims.preemption_state import Preemptions
 

@@ -44,7 +44,6 @@ from closeknit.placement.values.request import Request
 from closeknit.placement.values.sentences import count
 from closeknit.scheduling.elastic.sizes import fewer, largest
 from closeknit.scheduling.policy.gates import standing
-from closeknit.scheduling.policy.patience import asked_again_at
 from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.policy.spares import (
     of_spares,
@@ -57,6 +56,7 @@ from closeknit.scheduling.policy.spares import (
 from closeknit.scheduling.queue.both_bookings import holding_both
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.reservation.patience import asked_again_at
 from closeknit.scheduling.victims.borrowers import borrowers, to_recall
 from closeknit.scheduling.victims.victim import Victim, going_with_their_jobs, gone, unbooked
 

@@ -38,7 +38,7 @@ from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.backfill import ReservedRoom
 from closeknit.scheduling.reservation.earliest import earliest_fit
 from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, began_alike, expected_ends, terms_of
-from closeknit.scheduling.reservation.patient_room import (
+from closeknit.scheduling.reservation.patience import (
     fits_at_any_level,
     is_patient,
     kept_while_patient,
