@@ -38,6 +38,14 @@ def happens(queue: Operated, *jobs: Submission) -> list[tuple[float, str, int, i
     return found
 
 
+def test_an_elastic_job_that_ends_before_anything_else_happens_leaves_its_gpus() -> None:
+    jobs = (Submission(1, 0, 300, elastic(8, 4)), Submission(2, 1000, 300, spec(8)))
+    began = [
+        (job.number, moment.now_s) for moment in replay(jobs, Operated(cluster("r1"), BEGINS)) for job in moment.began
+    ]
+    assert began == [(1, 0), (2, 1000)]
+
+
 def test_an_elastic_job_begins_with_fewer_after_a_minute_and_takes_longer() -> None:
     """Half of its GPUs do half of its work in the time."""
     jobs = (Submission(1, 0, 100_000, spec(8)), Submission(2, 10, 600, elastic(16, 8)))

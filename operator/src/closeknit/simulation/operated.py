@@ -137,7 +137,8 @@ class Operated:
         self._held.pop(job, None)
         self._left.pop(job, None)
         self._waiting.pop(job, None)
-        self._changes += [ObjectChange(Stream.CHILD_PODS, pod.key, None) for pod in self._cluster.pods_of(key)]
+        # Its Pods may have come since the last decision.
+        self._changes += [ObjectChange(Stream.CHILD_PODS, pod.key, None) for pod in self._followed().pods_of(key)]
         self._changes.append(ObjectChange(Stream.TRAINING_JOBS, (key.namespace, key.name), None))
 
     def has_room_beside(self, other: Submission, job: Submission) -> bool:
