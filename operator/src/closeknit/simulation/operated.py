@@ -137,8 +137,8 @@ class Operated:
         self._held.pop(job, None)
         self._left.pop(job, None)
         self._waiting.pop(job, None)
-        # Its Pods may have come since the last decision.
-        self._changes += [ObjectChange(Stream.CHILD_PODS, pod.key, None) for pod in self._followed().pods_of(key)]
+        pods = self._followed().pods_of(key)  # also those that came since the last decision
+        self._changes += [ObjectChange(Stream.CHILD_PODS, pod.key, None) for pod in pods]
         self._changes.append(ObjectChange(Stream.TRAINING_JOBS, (key.namespace, key.name), None))
 
     def has_room_beside(self, other: Submission, job: Submission) -> bool:

@@ -2,9 +2,9 @@
 
 One that prefers none is kept in one machine where that has room for it: for a while it waits for one.
 
-The reservation of a patient job is at its level where it has that in time: who passes leaves it that. Where the room
-that comes free first is at another level, it is dated at the end of the patience. That room stays the job's until then,
-and no longer than an hour: meanwhile it stands idle.
+The reservation of a patient job is at its level where the first room that it fits has that: who passes leaves it that.
+Where the first room is at another level, the reservation is dated at the end of the patience. Once it is free that room
+stays the job's until then, idle, if this is an hour at most; it is given up otherwise.
 """
 
 from collections.abc import Callable, Sequence
@@ -135,7 +135,7 @@ def reservation_of_patient(
         return kept
     there = place(found.cluster, request, tables) if can_place(found.cluster, request, tables) else None
     if not isinstance(there, Placement):
-        # One that waits for one machine most often finds it long before its half hour is over.
+        # One that waits for one machine is told the sooner moment: a machine may come free within its half hour.
         return kept if asked.patient_level is None else replace(kept, at=minute_after(until))
     kept = reservation_of(job, cluster, ends, replace(found, placement=there))
     return replace(kept, patient_level=request.patient_level)
