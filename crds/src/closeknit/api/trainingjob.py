@@ -191,7 +191,8 @@ class FabricRequest(Wire):
     patience: Duration = "0s"
     """How long to wait at most for the preferred level before the best available placement is taken. Default 0s. A job
     that is too large for that level waits for the next one outwards that could hold it, and only while four smaller
-    jobs or more of its priority or a higher one wait for room; otherwise it takes the best available placement at once.
+    jobs or more of its priority or a higher one wait for room and no room is kept for it; otherwise it takes the best
+    available placement at once.
     A job without a preferred level and without groups that fits into one machine waits for one for half an hour from
     when it could have several, unless little bandwidth is predicted to be lost; preferred: host with a patience changes
     that.

@@ -76,9 +76,9 @@ def patient(draw: st.DrawFn) -> list[Drawn]:
     for _ in range(draw(st.integers(4, 14))):
         at_s += draw(st.sampled_from((0, 0, 7, 61, 200)))
         gpus = draw(st.sampled_from((1, 4, 8, 8, 16, 16, 24, 32)))
-        patience = draw(st.sampled_from((None, "60s", "5m", "30m", "2h")))
+        patience = draw(st.sampled_from((None, "60s", "5m", "50m", "2h", "8h")))
         fabric = None if patience is None or gpus < 16 else {"preferred": "rack", "patience": patience}
-        jobs.append((at_s, draw(st.sampled_from((60, 90, 300, 301, 1000))), gpus, fabric))
+        jobs.append((at_s, draw(st.sampled_from((60, 90, 300, 1000, 20_000))), gpus, fabric))
     return jobs
 
 
@@ -102,50 +102,85 @@ def test_nobody_who_passes_delays_the_reservation(jobs: Sequence[Submission]) ->
     nobody_is_late(jobs, cluster("r1", "r1", "r2"))
 
 
-PATIENT = {"preferred": "rack", "patience": "5m"}
+def machines(*racks: str) -> Cluster:
+    """One of eight H200 for each word: in the rack of that name, in the block of its first letter."""
+    objects: list[Manifest] = [cluster_topology("block", "rack")]
+    for number, rack in enumerate(racks):
+        name, levels = f"gpu-{number}", {"net.example/block": rack[0], "net.example/rack": rack}
+        objects += [node(name, gpus=None, labels=levels), resource_slice(name, range(8))]
+        objects.append({**node_topology(name), "spec": hgx_h200(name).wire()})
+    return build(each for each in map(from_document, objects) if each is not None)
+
+
 # Those behind the patient one fit beside it at its moment, over two racks.
 BESIDE_ITS_RACK: list[Drawn] = [
     *[(0, 60, 1, None)] * 7,
-    (0, 90, 16, PATIENT),
+    (0, 90, 16, {"preferred": "rack", "patience": "5m"}),
     *[(0, 60, 1, None)] * 2,
     (0, 90, 1, None),
     (0, 60, 8, None),
     (0, 90, 8, None),
 ]
+# It fits without a rack hours before its patience is over, and the rack comes free later than that.
+TORN_TOO_SOON: list[Drawn] = [
+    (0, 36_000, 8, None),
+    (1, 240, 8, None),
+    (2, 36_000, 8, None),
+    (3, 18_000, 8, None),
+    (60, 3600, 16, {"preferred": "rack", "patience": "8h"}),
+    (61, 72_000, 8, None),
+]
+# Its rack comes free within its patience, seconds after it fits without one.
+RACK_A_LITTLE_LATER: list[Drawn] = [
+    (0, 18_000, 6, None),
+    (1, 600, 8, None),
+    (1, 299, 2, None),
+    (2, 600, 6, None),
+    (10, 60, 16, {"preferred": "rack", "patience": "2h"}),
+    (20, 18_000, 8, None),
+    (250, 405, 1, None),
+]
+# Too large for a rack, it gives way to a crowd: those that wait behind its own reservation are one.
+CROWD_BEHIND_IT: list[Drawn] = [
+    (0, 240, 8, None),
+    (1, 36_000, 8, None),
+    (2, 240, 8, None),
+    (3, 2400, 8, None),
+    (60, 3600, 24, {"preferred": "rack", "patience": "1h"}),
+    *[(61 + number, 72_000, 8, None) for number in range(5)],
+]
+RACKS = [("a1", "a1", "a2", "a2"), ("a1", "a1", "b1", "b1"), ("b2", "a1", "a1"), ("a1", "a1", "a2", "b1")]
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(patient())
-@example(BESIDE_ITS_RACK)
-def test_nobody_who_passes_takes_the_level_of_a_patient_job(drawn: Sequence[Drawn]) -> None:
+@given(patient(), st.sampled_from(RACKS))
+@example(BESIDE_ITS_RACK, RACKS[0])
+@example(TORN_TOO_SOON, RACKS[1])
+@example(RACK_A_LITTLE_LATER, RACKS[2])
+@example(CROWD_BEHIND_IT, RACKS[3])
+def test_nobody_who_passes_takes_the_level_of_a_patient_job(drawn: Sequence[Drawn], racks: Sequence[str]) -> None:
     """It has the level that it prefers when it was told, or waits until its patience is over, as it was told."""
     jobs = [
         Submission(number, at_s, run_s, declared(gpus, run_s, **({} if fabric is None else {"fabric": fabric})))
         for number, (at_s, run_s, gpus, fabric) in enumerate(drawn)
     ]
-    nobody_is_late(jobs, cluster("r1", "r1", "r2", "r2"))
+    nobody_is_late(jobs, machines(*racks))
 
 
 def test_nobody_who_passes_tears_a_job_that_will_have_a_whole_machine() -> None:
     """Without it half of the second machine goes to the last, and the one before it waits half an hour for another."""
-    objects: list[Manifest] = []
-    for name in ("gpu-0", "gpu-1", "gpu-2"):
-        spec = {"spec": hgx_h200(name).wire()}
-        objects += [node(name, gpus=None), {**node_topology(name), **spec}, resource_slice(name, range(8))]
-    machines = build(each for each in map(from_document, objects) if each is not None)
     jobs = told((0, 20_000, 8), (0, 20_000, 4), (1, 300, 4), (1, 300, 4), (3, 600, 8), (4, 20_000, 4))
-    nobody_is_late(jobs, machines)
-    (began_s,) = (
-        moment.now_s for moment in replay(jobs, Operated(machines, BEGINS)) for job in moment.began if job.number == 4
-    )
-    assert began_s == 301
+    cluster = machines("a1", "a2", "b1")
+    nobody_is_late(jobs, cluster)
+    moments = replay(jobs, Operated(cluster, BEGINS))
+    assert [moment.now_s for moment in moments for job in moment.began if job.number == 4] == [301]
 
 
-def nobody_is_late(jobs: Sequence[Submission], machines: Cluster) -> None:
+def nobody_is_late(jobs: Sequence[Submission], cluster: Cluster) -> None:
     """Each begins no later than the soonest moment that it was told. What is said is put off by no more than is allowed
     for the ends of those that run, which are half of six eighths, and a minute."""
     allowed_s = max(job.run_s for job in jobs) * 3 / 8 + 60
-    queue = Operated(machines, BEGINS)
+    queue = Operated(cluster, BEGINS)
     said: dict[int, float] = {}
     for moment in replay(jobs, queue):
         for job in moment.began:

@@ -133,7 +133,8 @@ def _shape(case: Case, room: Room, walk: Walk, away: AvoidedNodes, *, is_patient
         waiting = walk.patience.asked(asked, room.cluster, lambda: take(asked, case.place, room.cluster))
         if waiting is None:
             return None
-        if not waiting.gives_way or walk.crowd.is_behind(case.job):
+        # A gang that gives way has no room kept for it; one that has some was told when it starts.
+        if not waiting.gives_way or (walk.crowd.is_behind(case.job) and not is_kept_for(case.place)):
             asked = waiting
     return walk.questions.shape(asked)
 

@@ -246,6 +246,8 @@ class RoomSearch:
 
     cluster: Cluster
     shape: RequestShape
+    level: str | None
+    """The level for which its job is patient, as if required; None for a search at any."""
     ends: tuple[ExpectedEnd, ...]
     is_aged: bool
     """Whether the job has waited so long that room is kept for it also where nothing says when it comes free."""

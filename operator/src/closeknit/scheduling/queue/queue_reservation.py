@@ -39,10 +39,13 @@ from closeknit.scheduling.reservation.backfill import ReservedRoom
 from closeknit.scheduling.reservation.earliest import earliest_fit
 from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, began_alike, expected_ends, terms_of
 from closeknit.scheduling.reservation.patience import (
+    PatientWait,
+    at_level,
     fits_at_any_level,
+    free_room,
     is_patient,
-    kept_while_patient,
-    reservation_of_patient,
+    patient_wait,
+    torn_room,
 )
 from closeknit.scheduling.reservation.reserve import (
     aged_at,
@@ -147,7 +150,10 @@ class QueueReservation:
 
     def _waits_for_room(self, job: TrainingJob, shape: RequestShape, refusal: Refusal, cluster: Cluster) -> bool:
         """Whether a job waits for room, or for the end of its patience in room that was kept for it. That it would fit
-        may be said still of a patient one though others have got that room."""
+        may be said still of a patient one though others have got that room. One that gives way leaves room to others.
+        """
+        if shape.request.gives_way:
+            return False
         if not is_patient(refusal):
             return waits_for_room(refusal)
         pending = job.status.pending
@@ -175,20 +181,40 @@ class QueueReservation:
             return
         if self._is_hopeless(shape, alone):
             return
-        if shape.request.patient_level is not None and self._fits(shape, alone):
-            found = kept_while_patient(case.job, shape.request, alone, self._tables, self._now)
-            if found is None:
-                return
-            search = RoomSearch(alone, shape, (), is_aged=False, found=found, at=self._now)
-        else:
-            search = self._search(case.job, shape, alone)
-        search = self._while_on_trial(search, case.job, alone) if is_trial else search
+        room = self._room_of(case.job, shape, alone, is_trial=is_trial)
+        self.is_open = room is None and len(self.searches) < TRIED
+        if room is not None:
+            self._keep(room.moved(self._known(room.reservation)))
+
+    def _room_of(self, job: TrainingJob, shape: RequestShape, alone: Cluster, *, is_trial: bool) -> ReservedRoom | None:
+        """The first room in which a job fits. For one that is patient then, the first at its level before its patience
+        is over; without any, that at another level, if its patience is over soon after it comes free."""
+        asked, tables = shape.request, self._tables
+        if asked.patient_level is not None and self._fits(shape, alone):
+            wait = patient_wait(job, asked, alone, tables, self._now)
+            if wait is None:
+                return None
+            there = self._first_room(job, shape, alone, wait, is_trial=is_trial)
+            return there or free_room(job, alone, wait, tables, self._now)
+        first = self._first_room(job, shape, alone, None, is_trial=is_trial)
+        at = None if first is None else first.reservation.at
+        wait = None if at is None else patient_wait(job, asked, alone, tables, at)
+        if first is None or at is None or wait is None:
+            return first
+        there = at_level(first, wait, tables) or self._first_room(job, shape, alone, wait, is_trial=is_trial)
+        return there or torn_room(first, wait, at)
+
+    def _first_room(
+        self, job: TrainingJob, shape: RequestShape, alone: Cluster, wait: PatientWait | None, *, is_trial: bool
+    ) -> ReservedRoom | None:
+        """The first room in which a job fits: at any level, or at the one that it waits for before it waits no more."""
+        search = self._search(job, shape, alone, wait)
+        search = self._while_on_trial(search, job, alone) if is_trial else search
         self.searches.append(search)
-        self.is_open = search.found is None and len(self.searches) < TRIED
-        if search.found is not None:
-            sought = search.cluster, search.ends, search.found
-            kept = reservation_of_patient(case.job, shape.request, *sought, self._tables)
-            self._keep(ReservedRoom(self._known(kept), shape.request, search.found.cluster))
+        if search.found is None:
+            return None
+        kept = replace(reservation_of(job, search.cluster, search.ends, search.found), patient_level=search.level)
+        return ReservedRoom(kept, shape.request, search.found.cluster)
 
     def _is_hopeless(self, shape: RequestShape, alone: Cluster) -> bool:
         """Whether the gang would fit nowhere if all were over. No room is searched for it, and it does not count among
@@ -358,35 +384,39 @@ class QueueReservation:
         found, known = replace(entry, verdict=verdict), self._last.by_key.get(entry.key)
         return known if known is not None and found.is_same(known) else found
 
-    def _search(self, job: TrainingJob, shape: RequestShape, alone: Cluster) -> RoomSearch:
+    def _search(self, job: TrainingJob, shape: RequestShape, alone: Cluster, wait: PatientWait | None) -> RoomSearch:
         """Where a job that does not fit goes, and when; the last decision's where that rests on the same."""
         ends, aged = self._ends(alone), aged_at(job)
         moments = [*ends_may_change_at(ends, self.terms, self._now)]
         moments += [at for at in [aged] if at is not None and at > self._now]
         self._wake_by(moments)
         ends = ends_that_count(job, alone, ends, self.terms, self._now)
-        is_aged = aged is not None and aged <= self._now
+        is_aged, level = wait is None and aged is not None and aged <= self._now, None
+        if wait is not None:
+            ends, level = wait.ends_before(ends), wait.asked.patient_level
         for known in self._last.searches:
-            if known.found is not None and known.found.patient_until is not None:
-                continue  # it fitted then
-            if known.shape is shape and known.is_aged == is_aged and self._is_vain(known, len(alone.nodes)):
+            is_alike = known.shape is shape and known.level == level and known.is_aged == is_aged
+            if is_alike and self._is_vain(known, len(alone.nodes)):
                 self._wake_by([known.at + VAIN_FOR])
                 return known
-            is_same = known.shape is shape and known.is_aged == is_aged and known.ends == ends
+            is_same = is_alike and known.ends == ends
             is_same = is_same and known.cluster.nodes is alone.nodes and known.cluster.joins_like(alone)
             if is_same and (not is_aged or began_alike(known.cluster, alone, self._now)):
                 return known
         order = in_turn(alone, ends, self._now, is_aged=is_aged)
-        asked = replace(shape.request, patient_level=None)
+        asked = replace(shape.request, patient_level=None) if wait is None else wait.asked
         # The last answer for another shape is as good to begin from, where there is none for this one.
-        last = sorted(self._last.searches, key=lambda each: each.shape is not shape)
+        last = sorted(
+            (*self._last.searches, *self.searches), key=lambda each: (each.shape is not shape, each.level != level)
+        )
         before = next((each.found for each in last if each.found is not None), None)
         found = earliest_fit(alone, asked, order, self._tables, before) if order else None
-        return RoomSearch(alone, shape, ends, is_aged, found, self._now)
+        return RoomSearch(alone, shape, level, ends, is_aged, found, self._now)
 
     def _while_on_trial(self, found: RoomSearch, job: TrainingJob, alone: Cluster) -> RoomSearch:
         """The search before, where its room outlasts a trial; else the one of now."""
-        last = next((each for each in self._last.searches if each.shape is found.shape), None)
+        alike = (each for each in self._last.searches if each.shape is found.shape and each.level == found.level)
+        last = next(alike, None)
         if last is None or last.found is None or last.is_aged != found.is_aged:
             return found
         return last if outlasts_trial(last.found, alone, _starts_at(job, last), _starts_at(job, found)) else found

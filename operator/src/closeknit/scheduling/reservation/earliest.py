@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cache
 
 from closeknit.api.names import HOST_LEVEL, JobKey
@@ -43,8 +42,6 @@ class EarliestFit:
     """The cluster with them."""
     futures: tuple[Future, ...]
     """Where it fits, and a moment before that, where this had to be asked: what the next search asks first."""
-    patient_until: datetime | None = None
-    """When it goes there, where it fits by now, and waits for the level that it prefers."""
 
 
 def earliest_fit(
@@ -160,9 +157,9 @@ class _Futures:
         self._left = MOST_RELEASED
 
     def with_too_few_gpus(self, asked: Request) -> int:
-        """The number of moments after which each domain of the required level, or the whole cluster, has fewer free
-        GPUs than these, so that nobody need ask whether they fit."""
-        cluster, level = self._known[0], asked.required_level
+        """The number of moments after which each domain of the level that it has to lie in, or the whole cluster, has
+        fewer free GPUs than these, so that nobody need ask whether they fit."""
+        cluster, level = self._known[0], asked.level
         if level is not None and level not in cluster.levels:
             return len(self._ends)
         free = {"": cluster.forest.free_gpus} if level is None else cluster.forest.free_gpus_in(level)

@@ -2,14 +2,16 @@
 
 One that prefers none is kept in one machine where that has room for it: for a while it waits for one.
 
-The reservation of a patient job is at its level where the first room that it fits has that: who passes leaves it that.
-Where the first room is at another level, the reservation is dated at the end of the patience. Once it is free that room
-stays the job's until then, idle, if this is an hour at most; it is given up otherwise.
+The reservation of a job that is patient once it fits at all is the first room at its level before its patience is
+over: who passes leaves it that. Where there is none, it is the first room at any level, dated at the end of the
+patience: that room stays the job's until then, idle, if this is an hour at most. Where it is more, nothing is kept. Nor
+is anything for a gang that gives way.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from closeknit.api.names import HOST_LEVEL
 from closeknit.api.objects import TrainingJob
@@ -21,9 +23,9 @@ from closeknit.placement.place import can_place, place
 from closeknit.placement.refusals.ideal import could_place, ideal_gb_s
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
-from closeknit.scheduling.reservation.earliest import EarliestFit
+from closeknit.scheduling.reservation.backfill import ReservedRoom
 from closeknit.scheduling.reservation.expected_ends import ExpectedEnd
-from closeknit.scheduling.reservation.reserve import minute_after, reservation_of
+from closeknit.scheduling.reservation.reserve import minute_after
 
 _LITTLE = 0.1  # of the bandwidth in one machine
 # What has come free stands idle while its job is patient, and nobody behind it gets a reservation: twice the patience
@@ -103,47 +105,54 @@ def fits_at_any_level(request: Request, cluster: Cluster, tables: Tables) -> boo
     return can_place(cluster, replace(request, patient_level=None), tables)
 
 
-def kept_while_patient(
-    job: TrainingJob, request: Request, alone: Cluster, tables: Tables, now: datetime
-) -> EarliestFit | None:
-    """Where a job that fits into `alone` goes once its patience is over, if room was kept for it before that came free,
-    and it is over soon. One that gives way has none: it waits for those behind it, and they would wait for its room."""
-    until, pending = patient_until(job, now), job.status.pending
-    if pending is None or pending.reserved_since is None or request.gives_way:
-        return None
-    if until is None or until - now > PATIENT_AT_MOST:
-        return None
-    there = place(alone, replace(request, patient_level=None), tables)
-    return EarliestFit((), there, alone, alone, (), until) if isinstance(there, Placement) else None
+class PatientWait(NamedTuple):
+    """What a job asks for while it is patient, and until when it is."""
+
+    asked: Request
+    until: datetime
+
+    def ends_before(self, ends: Sequence[ExpectedEnd]) -> tuple[ExpectedEnd, ...]:
+        """Those after which it starts sooner at its level than without it once its patience is over."""
+        return tuple(end for end in ends if minute_after(end.at) < self.until)
 
 
-def reservation_of_patient(
-    job: TrainingJob,
-    asked: Request,
-    cluster: Cluster,
-    ends: Sequence[ExpectedEnd],
-    found: EarliestFit,
-    tables: Tables,
-) -> Reservation:
-    """The reservation of a job that fits once some in `cluster` have ended. One that is still patient at that moment
-    gets the level that it prefers, or else waits there until its patience is over."""
-    kept = reservation_of(job, cluster, ends, found)
-    if kept.at is None or found.patient_until is not None:  # that is the end of its patience
-        return kept
-    until, request = patient_until(job, kept.at), _while_patient(job, asked, cluster, tables)
-    if until is None or request is None:
-        return kept
-    there = place(found.cluster, request, tables) if can_place(found.cluster, request, tables) else None
+def patient_wait(
+    job: TrainingJob, asked: Request, cluster: Cluster, tables: Tables, at: datetime
+) -> PatientWait | None:
+    """What a job that fits from that moment on at some level waits for then; None where it does not wait.
+
+    One without levels waits for one machine once it could be torn: until then it asks for no level.
+    """
+    until, waiting = patient_until(job, at), asked if asked.patient_level is not None else None
+    if until is None:
+        return None
+    if waiting is None and job.spec.topology.fabric.preferred is None:
+        waiting = patient(asked, cluster, tables)
+    return None if waiting is None else PatientWait(waiting, until)
+
+
+def at_level(room: ReservedRoom, wait: PatientWait, tables: Tables) -> ReservedRoom | None:
+    """The room of a patient job at the same moment, at the level that it waits for; None where it does not fit so."""
+    there = place(room.future, wait.asked, tables) if can_place(room.future, wait.asked, tables) else None
     if not isinstance(there, Placement):
-        # One that waits for one machine is told the sooner moment: a machine may come free within its half hour.
-        return kept if asked.patient_level is None else replace(kept, at=minute_after(until))
-    kept = reservation_of(job, cluster, ends, replace(found, placement=there))
-    return replace(kept, patient_level=request.patient_level)
+        return None
+    return room.moved(replace(room.reservation, placement=there, patient_level=wait.asked.patient_level))
 
 
-def _while_patient(job: TrainingJob, asked: Request, cluster: Cluster, tables: Tables) -> Request | None:
-    """What a job asks while it is patient; None where it does not wait. One that waits for one machine asks so only
-    once it could be torn."""
-    if asked.patient_level is not None:
-        return asked
-    return None if job.spec.topology.fabric.preferred is not None else patient(asked, cluster, tables)
+def torn_room(room: ReservedRoom, wait: PatientWait, at: datetime) -> ReservedRoom | None:
+    """The room of a patient job at another level, free from `at` on, which it takes once its patience is over; None
+    where that is long after."""
+    if wait.until - at > PATIENT_AT_MOST:
+        return None
+    return room.moved(replace(room.reservation, at=minute_after(wait.until)))
+
+
+def free_room(
+    job: TrainingJob, alone: Cluster, wait: PatientWait, tables: Tables, now: datetime
+) -> ReservedRoom | None:
+    """The same of a job that fits by now, into `alone`: others pass that end before its patience is over."""
+    there = place(alone, replace(wait.asked, patient_level=None), tables)
+    if not isinstance(there, Placement):
+        return None
+    over = minute_after(wait.until)
+    return torn_room(ReservedRoom(Reservation(job.key, over, over, there, ()), wait.asked, alone), wait, now)

@@ -98,8 +98,7 @@ def reservation_of(job: TrainingJob, cluster: Cluster, ends: Sequence[ExpectedEn
     dated = [by_job[each] for each in found.ended if each in by_job]
     if len(dated) < len(found.ended):
         return Reservation(job.key, None, None, found.placement, awaits, late, over)
-    patient = [] if found.patient_until is None else [found.patient_until]
-    at, soonest = max([*patient, *(end.at for end in dated)]), max([*patient, *(end.soonest for end in dated)])
+    at, soonest = max(end.at for end in dated), max(end.soonest for end in dated)
     return Reservation(job.key, minute_after(at), minute_after(soonest), found.placement, awaits, late, over)
 
 
