@@ -24,7 +24,6 @@ from closeknit.scheduling.schedule import schedule
 from closeknit.simulation.operated import Operated
 from closeknit.simulation.replay import replay
 from closeknit.simulation.submission import Submission
-from scenarios.machines import hgx_h200
 from scenarios.manifests import (
     Manifest,
     booked,
@@ -32,11 +31,10 @@ from scenarios.manifests import (
     condition,
     node,
     node_topology,
-    resource_slice,
     training_job,
 )
 from scenarios.story import NOW
-from scenarios.traces import BEGINS, cluster, spec
+from scenarios.traces import BEGINS, cluster, h200s, spec
 
 AGED_S = 300
 STREAM_S = 2000
@@ -102,16 +100,6 @@ def test_nobody_who_passes_delays_the_reservation(jobs: Sequence[Submission]) ->
     nobody_is_late(jobs, cluster("r1", "r1", "r2"))
 
 
-def machines(*racks: str) -> Cluster:
-    """One of eight H200 for each word: in the rack of that name, in the block of its first letter."""
-    objects: list[Manifest] = [cluster_topology("block", "rack")]
-    for number, rack in enumerate(racks):
-        name, levels = f"gpu-{number}", {"net.example/block": rack[0], "net.example/rack": rack}
-        objects += [node(name, gpus=None, labels=levels), resource_slice(name, range(8))]
-        objects.append({**node_topology(name), "spec": hgx_h200(name).wire()})
-    return build(each for each in map(from_document, objects) if each is not None)
-
-
 # Those behind the patient one fit beside it at its moment, over two racks.
 BESIDE_ITS_RACK: list[Drawn] = [
     *[(0, 60, 1, None)] * 7,
@@ -164,16 +152,7 @@ def test_nobody_who_passes_takes_the_level_of_a_patient_job(drawn: Sequence[Draw
         Submission(number, at_s, run_s, declared(gpus, run_s, **({} if fabric is None else {"fabric": fabric})))
         for number, (at_s, run_s, gpus, fabric) in enumerate(drawn)
     ]
-    nobody_is_late(jobs, machines(*racks))
-
-
-def test_nobody_who_passes_tears_a_job_that_will_have_a_whole_machine() -> None:
-    """Without it half of the second machine goes to the last, and the one before it waits half an hour for another."""
-    jobs = told((0, 20_000, 8), (0, 20_000, 4), (1, 300, 4), (1, 300, 4), (3, 600, 8), (4, 20_000, 4))
-    cluster = machines("a1", "a2", "b1")
-    nobody_is_late(jobs, cluster)
-    moments = replay(jobs, Operated(cluster, BEGINS))
-    assert [moment.now_s for moment in moments for job in moment.began if job.number == 4] == [301]
+    nobody_is_late(jobs, h200s(*racks))
 
 
 def nobody_is_late(jobs: Sequence[Submission], cluster: Cluster) -> None:

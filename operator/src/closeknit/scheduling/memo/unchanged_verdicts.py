@@ -140,10 +140,11 @@ class Standing:
                     return known
                 reserving.offer(known, shape, known.verdict.refusal, room.cluster, is_trial=room.is_trial)
             is_scene_same = known.scene is not None and known.scene is room.scene and self._are_views_same
-            if is_answered or (is_scene_same and not is_open):
-                passed.append(known)
-            else:
+            if not (is_answered or (is_scene_same and not is_open)):
                 return known
+            if is_offered:
+                reserving.pass_over(known, room.cluster)
+            passed.append(known)
         return None
 
     def _may_get_less(self, known: QueueEntry, shape: RequestShape, room: Room) -> bool:

@@ -28,6 +28,7 @@ from closeknit.scheduling.queue.movable_jobs import MovableJobs
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.earliest import EarliestFit
 from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, JobTerms, KnownEnds, run_time
+from closeknit.scheduling.reservation.patience import PatientWait
 
 QueuePlace = tuple[int, bool, bool, float, str, str, str]
 """Sorts as the queue: highest priority first, then who room is kept for, then by `stands_back` after the creation, age,
@@ -246,8 +247,8 @@ class RoomSearch:
 
     cluster: Cluster
     shape: RequestShape
-    level: str | None
-    """The level for which its job is patient, as if required; None for a search at any."""
+    wait: PatientWait | None
+    """For its level, before its patience is over; None for a search at any."""
     ends: tuple[ExpectedEnd, ...]
     is_aged: bool
     """Whether the job has waited so long that room is kept for it also where nothing says when it comes free."""

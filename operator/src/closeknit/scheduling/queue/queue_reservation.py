@@ -33,18 +33,22 @@ from closeknit.scheduling.queue.entries import (
     RoomSearch,
     Schedule,
     WaitBehind,
+    is_kept_for,
 )
 from closeknit.scheduling.queue.room import Room
 from closeknit.scheduling.reservation.backfill import ReservedRoom
 from closeknit.scheduling.reservation.earliest import earliest_fit
 from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, began_alike, expected_ends, terms_of
 from closeknit.scheduling.reservation.patience import (
+    PATIENT_AT_MOST,
+    PatientAhead,
     PatientWait,
     at_level,
     fits_at_any_level,
     free_room,
     is_patient,
     patient_wait,
+    sooner,
     torn_room,
 )
 from closeknit.scheduling.reservation.reserve import (
@@ -124,6 +128,8 @@ class QueueReservation:
         self._now = now.astimezone(UTC).replace(microsecond=0)  # as statuses date a booking
         self._fitting: dict[RequestShape, tuple[Cluster, bool]] = {}
         """Patient shapes that were asked for, the last cluster in which they were, and whether they fit there."""
+        self._patient: list[PatientAhead] = []
+        """Jobs of this walk that fit once their patience is over, and for which nothing is kept."""
         self._hopeless: dict[RequestShape, Domain] = {}
         """Shapes that fit nowhere in this empty copy of the cluster; a job without some devices may have another."""
         self._ends_of: Cluster | None = None
@@ -152,15 +158,24 @@ class QueueReservation:
         """Whether a job waits for room, or for the end of its patience in room that was kept for it. That it would fit
         may be said still of a patient one though others have got that room. One that gives way leaves room to others.
         """
-        if shape.request.gives_way:
-            return False
         if not is_patient(refusal):
-            return waits_for_room(refusal)
-        pending = job.status.pending
-        if pending is not None and pending.reserved_since is not None:
+            return waits_for_room(refusal) and not shape.request.gives_way
+        if _has_room(job):
             return True
         is_asked = shape in self._fitting or len(self._fitting) < MOST_PATIENT
-        return is_asked and not self._fits(shape, cluster)
+        return is_asked and not self._fits(shape, cluster) and not shape.request.gives_way
+
+    def pass_over(self, known: QueueEntry, cluster: Cluster) -> None:
+        """The verdict on a job stands. A patient one that fits has its turn once its patience is over."""
+        if self.is_open and known.shape is not None and isinstance(known.verdict, Wait):
+            self._leave_turn(known.job, known.shape, known.verdict.refusal, cluster)
+
+    def _leave_turn(self, job: TrainingJob, shape: RequestShape, refusal: Refusal, cluster: Cluster) -> None:
+        """Nobody behind a patient job that fits, and for which nothing is kept, may keep it from that later."""
+        if is_patient(refusal) and shape in self._fitting and self._fits(shape, cluster):
+            wait = patient_wait(job, shape.request, cluster, self._tables, self._now)
+            if wait is not None:
+                self._patient.append(PatientAhead(job, wait, cluster))
 
     def _fits(self, shape: RequestShape, cluster: Cluster) -> bool:
         """Whether a patient gang fits by now, at another level than it prefers."""
@@ -175,34 +190,55 @@ class QueueReservation:
         """Reserves room for a job, if it is the first that does not fit into `alone`, the room without its own Pods; or
         keeps for a patient one what has come free there.
         `is_trial`: whether what is taken there is likely to be free again in a moment."""
-        if not self.is_open or not self._waits_for_room(case.job, shape, refusal, alone):
+        if not self.is_open:
+            return
+        if not self._waits_for_room(case.job, shape, refusal, alone):
+            self._leave_turn(case.job, shape, refusal, alone)
             return
         if not self._may_keep_room(case.job, case.answers, is_trial=is_trial):
             return
         if self._is_hopeless(shape, alone):
             return
-        room = self._room_of(case.job, shape, alone, is_trial=is_trial)
-        self.is_open = room is None and len(self.searches) < TRIED
-        if room is not None:
-            self._keep(room.moved(self._known(room.reservation)))
+        found = self._room_of(case.job, shape, alone, is_trial=is_trial)
+        if isinstance(found, PatientAhead):
+            self._patient.append(found)
+        elif found is not None and self._leaves_turns(case, found):
+            self._keep(found.moved(self._known(found.reservation)))
+        self.is_open = self.room is None and len(self.searches) < TRIED
 
-    def _room_of(self, job: TrainingJob, shape: RequestShape, alone: Cluster, *, is_trial: bool) -> ReservedRoom | None:
+    def _leaves_turns(self, case: Case, room: ReservedRoom) -> bool:
+        """Whether all patient jobs before this one get their GPUs in time though this is kept; whatever they wait for,
+        it has its own turn once it has waited long, and what it was told stays."""
+        aged = aged_at(case.job)
+        if is_kept_for(case.place) or (aged is not None and aged <= self._now):
+            return True
+        return all(each.gets_room_beside(room, self._tables) for each in self._patient)
+
+    def _room_of(
+        self, job: TrainingJob, shape: RequestShape, alone: Cluster, *, is_trial: bool
+    ) -> ReservedRoom | PatientAhead | None:
         """The first room in which a job fits. For one that is patient then, the first at its level before its patience
         is over; without any, that at another level, if its patience is over soon after it comes free."""
-        asked, tables = shape.request, self._tables
+        asked, tables, now = shape.request, self._tables, self._now
         if asked.patient_level is not None and self._fits(shape, alone):
-            wait = patient_wait(job, asked, alone, tables, self._now)
+            wait = patient_wait(job, asked, alone, tables, now)
             if wait is None:
                 return None
+            if not _has_room(job):
+                return PatientAhead(job, wait, alone)
             there = self._first_room(job, shape, alone, wait, is_trial=is_trial)
-            return there or free_room(job, alone, wait, tables, self._now)
+            return there or free_room(job, alone, wait, tables, now) or PatientAhead(job, wait, alone)
         first = self._first_room(job, shape, alone, None, is_trial=is_trial)
-        at = None if first is None else first.reservation.at
-        wait = None if at is None else patient_wait(job, asked, alone, tables, at)
-        if first is None or at is None or wait is None:
+        if first is None:
+            return None
+        at = first.reservation.at
+        wait = patient_wait(job, asked, alone, tables, at or now)
+        if wait is None:
             return first
+        if at is None:
+            return first if wait.until - now <= PATIENT_AT_MOST else None
         there = at_level(first, wait, tables) or self._first_room(job, shape, alone, wait, is_trial=is_trial)
-        return there or torn_room(first, wait, at)
+        return sooner(there, torn_room(job, first, wait, at)) or PatientAhead(job, wait, first.future)
 
     def _first_room(
         self, job: TrainingJob, shape: RequestShape, alone: Cluster, wait: PatientWait | None, *, is_trial: bool
@@ -213,7 +249,8 @@ class QueueReservation:
         self.searches.append(search)
         if search.found is None:
             return None
-        kept = replace(reservation_of(job, search.cluster, search.ends, search.found), patient_level=search.level)
+        kept = reservation_of(job, search.cluster, search.ends, search.found)
+        kept = kept if wait is None else replace(kept, patient_level=wait.asked.patient_level)
         return ReservedRoom(kept, shape.request, search.found.cluster)
 
     def _is_hopeless(self, shape: RequestShape, alone: Cluster) -> bool:
@@ -391,11 +428,10 @@ class QueueReservation:
         moments += [at for at in [aged] if at is not None and at > self._now]
         self._wake_by(moments)
         ends = ends_that_count(job, alone, ends, self.terms, self._now)
-        is_aged, level = wait is None and aged is not None and aged <= self._now, None
-        if wait is not None:
-            ends, level = wait.ends_before(ends), wait.asked.patient_level
+        is_aged = wait is None and aged is not None and aged <= self._now
+        ends = ends if wait is None else wait.ends_before(ends)
         for known in self._last.searches:
-            is_alike = known.shape is shape and known.level == level and known.is_aged == is_aged
+            is_alike = known.shape is shape and known.wait == wait and known.is_aged == is_aged
             if is_alike and self._is_vain(known, len(alone.nodes)):
                 self._wake_by([known.at + VAIN_FOR])
                 return known
@@ -407,15 +443,15 @@ class QueueReservation:
         asked = replace(shape.request, patient_level=None) if wait is None else wait.asked
         # The last answer for another shape is as good to begin from, where there is none for this one.
         last = sorted(
-            (*self._last.searches, *self.searches), key=lambda each: (each.shape is not shape, each.level != level)
+            (*self._last.searches, *self.searches), key=lambda each: (each.shape is not shape, each.wait != wait)
         )
         before = next((each.found for each in last if each.found is not None), None)
         found = earliest_fit(alone, asked, order, self._tables, before) if order else None
-        return RoomSearch(alone, shape, level, ends, is_aged, found, self._now)
+        return RoomSearch(alone, shape, wait, ends, is_aged, found, self._now)
 
     def _while_on_trial(self, found: RoomSearch, job: TrainingJob, alone: Cluster) -> RoomSearch:
         """The search before, where its room outlasts a trial; else the one of now."""
-        alike = (each for each in self._last.searches if each.shape is found.shape and each.level == found.level)
+        alike = (each for each in self._last.searches if each.shape is found.shape and each.wait == found.wait)
         last = next(alike, None)
         if last is None or last.found is None or last.is_aged != found.is_aged:
             return found
@@ -453,3 +489,8 @@ def behind_key(case: Case, shape: RequestShape, *, is_whole: bool) -> BehindKey:
 def _starts_at(job: TrainingJob, search: RoomSearch) -> datetime | None:
     """When a job starts by a search; None where nothing says so."""
     return None if search.found is None else reservation_of(job, search.cluster, search.ends, search.found).at
+
+
+def _has_room(job: TrainingJob) -> bool:
+    """Whether room was kept for a job, by its status."""
+    return job.status.pending is not None and job.status.pending.reserved_since is not None

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from closeknit.api.names import HOST_LEVEL
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
+from closeknit.lifecycle.status.conditions import moment
 from closeknit.lifecycle.status.preference import patient_until
 from closeknit.lifecycle.verdict import Refusal, Reservation, WaitCause
 from closeknit.placement.gang.cache import Tables
@@ -139,12 +140,20 @@ def at_level(room: ReservedRoom, wait: PatientWait, tables: Tables) -> ReservedR
     return room.moved(replace(room.reservation, placement=there, patient_level=wait.asked.patient_level))
 
 
-def torn_room(room: ReservedRoom, wait: PatientWait, at: datetime) -> ReservedRoom | None:
+def torn_room(job: TrainingJob, room: ReservedRoom, wait: PatientWait, at: datetime) -> ReservedRoom | None:
     """The room of a patient job at another level, free from `at` on, which it takes once its patience is over; None
-    where that is long after."""
+    where that is long after. One whose patience begins only then may have been told of a sooner end of it: that stays
+    while it may hold."""
+    kept, over = room.reservation, minute_after(wait.until)
     if wait.until - at > PATIENT_AT_MOST:
         return None
-    return room.moved(replace(room.reservation, at=minute_after(wait.until)))
+    if job.spec.topology.fabric.preferred is not None or job.status.patient_until is not None:
+        return room.moved(replace(kept, at=over, soonest=over))
+    pending, soonest = job.status.pending, None if kept.soonest is None else patient_until(job, kept.soonest)
+    told = None if pending is None or pending.estimated_start is None else moment(pending.estimated_start)
+    if soonest is not None and told is not None and minute_after(soonest) <= told:
+        over = min(told, over)
+    return room.moved(replace(kept, at=over))
 
 
 def free_room(
@@ -155,4 +164,27 @@ def free_room(
     if not isinstance(there, Placement):
         return None
     over = minute_after(wait.until)
-    return torn_room(ReservedRoom(Reservation(job.key, over, over, there, ()), wait.asked, alone), wait, now)
+    return torn_room(job, ReservedRoom(Reservation(job.key, over, over, there, ()), wait.asked, alone), wait, now)
+
+
+class PatientAhead(NamedTuple):
+    """A job for which nothing is kept: it stands in the queue before others for which room is, and is patient."""
+
+    job: TrainingJob
+    wait: PatientWait
+    then: Cluster
+    """Where it fits, once its patience is over."""
+
+    def gets_room_beside(self, room: ReservedRoom, tables: Tables) -> bool:
+        """Whether it starts then though this is kept for another: it ends before, or fits beside."""
+        return room.ends_before(self.job.spec, None, self.wait.until) or fits_at_any_level(
+            self.wait.asked, self.then.without(room.devices), tables
+        )
+
+
+def sooner(one: ReservedRoom | None, other: ReservedRoom | None) -> ReservedRoom | None:
+    """The room that is free sooner; the one where both are at the same moment, or where nothing says when."""
+    moments = [None if room is None else room.reservation.at for room in (one, other)]
+    if one is None or (moments[0] is not None and moments[1] is not None and moments[1] < moments[0]):
+        return other
+    return one
