@@ -142,12 +142,14 @@ def at_level(room: ReservedRoom, wait: PatientWait, tables: Tables) -> ReservedR
 
 def torn_room(job: TrainingJob, room: ReservedRoom, wait: PatientWait, at: datetime) -> ReservedRoom | None:
     """The room of a patient job at another level, free from `at` on, which it takes once its patience is over; None
-    where that is long after. One whose patience begins only then may have been told of a sooner end of it: that stays
-    while it may hold."""
+    where that is long after, if all end as they declare. One whose patience begins only then may have been told of a
+    sooner end of it: that stays while it may hold."""
     kept, over = room.reservation, minute_after(wait.until)
-    if wait.until - at > PATIENT_AT_MOST:
+    has_begun = job.spec.topology.fabric.preferred is not None or job.status.patient_until is not None
+    free_at = kept.soonest if has_begun and kept.soonest is not None else at
+    if wait.until - free_at > PATIENT_AT_MOST:
         return None
-    if job.spec.topology.fabric.preferred is not None or job.status.patient_until is not None:
+    if has_begun:
         return room.moved(replace(kept, at=over, soonest=over))
     pending, soonest = job.status.pending, None if kept.soonest is None else patient_until(job, kept.soonest)
     told = None if pending is None or pending.estimated_start is None else moment(pending.estimated_start)
@@ -161,10 +163,10 @@ def free_room(
 ) -> ReservedRoom | None:
     """The same of a job that fits by now, into `alone`: others pass that end before its patience is over."""
     there = place(alone, replace(wait.asked, patient_level=None), tables)
-    if not isinstance(there, Placement):
+    if wait.until - now > PATIENT_AT_MOST or not isinstance(there, Placement):
         return None
     over = minute_after(wait.until)
-    return torn_room(job, ReservedRoom(Reservation(job.key, over, over, there, ()), wait.asked, alone), wait, now)
+    return ReservedRoom(Reservation(job.key, over, over, there, ()), wait.asked, alone)
 
 
 class PatientAhead(NamedTuple):
