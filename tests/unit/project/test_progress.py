@@ -32,7 +32,7 @@ class Work:
 
 
 def said_on(terminal: int) -> str:
-    """All that was written to a terminal that is closed at the other end."""
+    """All that was written to a terminal that is closed at the other end: it comes in pieces."""
     said = b""
     while True:
         try:

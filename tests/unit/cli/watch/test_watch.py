@@ -26,6 +26,7 @@ from closeknit.cli.watch import command
 from closeknit.cli.watch.command import watch
 from closeknit.cli.watch.timeline import timeline
 from faults.http_server import serving
+from unit.project.test_progress import said_on
 
 FILE = Path(__file__).parents[4] / "examples/clusters/busy.yaml"
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
@@ -146,7 +147,7 @@ def test_on_a_terminal_one_page_is_drawn_again(tmp_path: Path, monkeypatch: pyte
     with os.fdopen(slave, "w") as terminal:
         monkeypatch.setattr("sys.stdout", terminal)
         run(Server(), tmp_path)
-    text = os.read(master, 1 << 16).decode().replace("\r\n", "\n")
+    text = said_on(master).replace("\r\n", "\n")
     os.close(master)
     first, *others = text.split("\x1b[J")
     assert first.startswith("ml/train waits for GPUs, for 60m: NoDomain\n  no rack has room\nnext step: ")
@@ -175,7 +176,7 @@ def test_as_many_rows_are_drawn_over_as_the_page_takes(
     with os.fdopen(slave, "w") as terminal:
         monkeypatch.setattr("sys.stdout", terminal)
         run(Server([step("Queued", reason="NoDomain", message=message, pending=PENDING), LIFE[-1]]), tmp_path)
-    text = os.read(master, 1 << 16).decode()
+    text = said_on(master)
     os.close(master)
     first, _, _ = text.partition("\x1b[J")
     assert int(first.rpartition("\x1b[")[2].rstrip("A")) == rows
