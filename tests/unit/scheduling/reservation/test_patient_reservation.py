@@ -109,3 +109,17 @@ def test_nothing_is_kept_for_who_has_waited_long_and_is_patient_for_longer_than_
     jobs += [(100 + number, -200_000, 8) for number in range(2)]
     began = began_s(jobs, "a1", "a1", "b1", "b1")
     assert (began[5], began[6]) == (50_000, 70_002)
+
+
+def test_nobody_who_passes_delays_a_job_that_will_wait_half_an_hour_in_its_torn_room() -> None:
+    """It was told 9900 s: half an hour after its room is free. More has ended by then than when that is free."""
+    jobs: list[Job] = [(0, 7200, 3), (0, 2400, 8), (0, 2400, 8), (600, 90_000, 3), (1200, 7200, 3), (1400, 1500, 2)]
+    jobs += [(2000, 90_000, 2), (2200, 90_000, 8), (2201, 2400, 3), (2801, 600, 8), (2808, 90_000, 2)]
+    assert told_s(9, jobs, "b2", "a1", "a1")[0] == 9900
+    assert began_s(jobs, "b2", "a1", "a1")[9] <= 9900
+
+
+def test_room_that_was_kept_to_the_minute_stays_once_it_is_free() -> None:
+    """That is an hour and five seconds before its patience is over, and was reckoned from the next full minute."""
+    jobs: list[Job] = [(0, 3605, 8), (1, 20_000, 8), (2, 90, 1), (10, 14_000, 16, "2h"), (3700, 20_000, 8)]
+    assert began_s(jobs, "a1", "b1", "a1")[3] == 7210

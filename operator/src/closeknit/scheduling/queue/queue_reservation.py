@@ -49,6 +49,7 @@ from closeknit.scheduling.reservation.patience import (
     is_patient,
     patient_wait,
     sooner,
+    told_sooner,
     torn_room,
 )
 from closeknit.scheduling.reservation.reserve import (
@@ -238,13 +239,26 @@ class QueueReservation:
         if at is None:
             return first if wait.until - now <= PATIENT_AT_MOST else None
         there = at_level(first, wait, tables) or self._first_room(job, shape, alone, wait, is_trial=is_trial)
+        waits = told_sooner(job, wait, at)
+        if waits is not None:
+            first = self._first_room(job, shape, alone, None, is_trial=is_trial, waits=waits) or first
+            at = first.reservation.at or at
+            wait = wait._replace(until=at + waits)
         return sooner(there, torn_room(job, first, wait, at)) or PatientAhead(job, wait, first.future)
 
     def _first_room(
-        self, job: TrainingJob, shape: RequestShape, alone: Cluster, wait: PatientWait | None, *, is_trial: bool
+        self,
+        job: TrainingJob,
+        shape: RequestShape,
+        alone: Cluster,
+        wait: PatientWait | None,
+        *,
+        is_trial: bool,
+        waits: timedelta = timedelta(),
     ) -> ReservedRoom | None:
-        """The first room in which a job fits: at any level, or at the one that it waits for before it waits no more."""
-        search = self._search(job, shape, alone, wait)
+        """The first room in which a job fits: at any level, or at the one that it waits for before it waits no more.
+        `waits`: how long after that is free it was to start when it was told."""
+        search = self._search(job, shape, alone, wait, waits)
         search = self._while_on_trial(search, job, alone) if is_trial else search
         self.searches.append(search)
         if search.found is None:
@@ -421,13 +435,15 @@ class QueueReservation:
         found, known = replace(entry, verdict=verdict), self._last.by_key.get(entry.key)
         return known if known is not None and found.is_same(known) else found
 
-    def _search(self, job: TrainingJob, shape: RequestShape, alone: Cluster, wait: PatientWait | None) -> RoomSearch:
+    def _search(
+        self, job: TrainingJob, shape: RequestShape, alone: Cluster, wait: PatientWait | None, waits: timedelta
+    ) -> RoomSearch:
         """Where a job that does not fit goes, and when; the last decision's where that rests on the same."""
         ends, aged = self._ends(alone), aged_at(job)
         moments = [*ends_may_change_at(ends, self.terms, self._now)]
         moments += [at for at in [aged] if at is not None and at > self._now]
         self._wake_by(moments)
-        ends = ends_that_count(job, alone, ends, self.terms, self._now)
+        ends = ends_that_count(job, alone, ends, self.terms, self._now, waits=waits)
         is_aged = wait is None and aged is not None and aged <= self._now
         ends = ends if wait is None else wait.ends_before(ends)
         for known in self._last.searches:

@@ -142,20 +142,26 @@ def at_level(room: ReservedRoom, wait: PatientWait, tables: Tables) -> ReservedR
 
 def torn_room(job: TrainingJob, room: ReservedRoom, wait: PatientWait, at: datetime) -> ReservedRoom | None:
     """The room of a patient job at another level, free from `at` on, which it takes once its patience is over; None
-    where that is long after, if all end as they declare. One whose patience begins only then may have been told of a
-    sooner end of it: that stays while it may hold."""
-    kept, over = room.reservation, minute_after(wait.until)
-    has_begun = job.spec.topology.fabric.preferred is not None or job.status.patient_until is not None
+    where that is long after, if all end as they declare."""
+    kept, over, has_begun = room.reservation, minute_after(wait.until), _has_begun(job)
     free_at = kept.soonest if has_begun and kept.soonest is not None else at
     if wait.until - free_at > PATIENT_AT_MOST:
         return None
-    if has_begun:
-        return room.moved(replace(kept, at=over, soonest=over))
-    pending, soonest = job.status.pending, None if kept.soonest is None else patient_until(job, kept.soonest)
-    told = None if pending is None or pending.estimated_start is None else moment(pending.estimated_start)
-    if soonest is not None and told is not None and minute_after(soonest) <= told:
-        over = min(told, over)
-    return room.moved(replace(kept, at=over))
+    return room.moved(replace(kept, at=over, soonest=over if has_begun else kept.soonest))
+
+
+def _has_begun(job: TrainingJob) -> bool:
+    """Whether a job's patience ends at a fixed moment: that for one machine begins once the job could be torn."""
+    return job.spec.topology.fabric.preferred is not None or job.status.patient_until is not None
+
+
+def told_sooner(job: TrainingJob, wait: PatientWait, at: datetime) -> timedelta | None:
+    """How long after its torn room is free, which is at that moment, a job starts, if it was told to start sooner than
+    that gives; None otherwise."""
+    pending = job.status.pending
+    if _has_begun(job) or pending is None or pending.estimated_start is None:
+        return None
+    return wait.until - at if moment(pending.estimated_start) < minute_after(wait.until) else None
 
 
 def free_room(
@@ -163,7 +169,8 @@ def free_room(
 ) -> ReservedRoom | None:
     """The same of a job that fits by now, into `alone`: others pass that end before its patience is over."""
     there = place(alone, replace(wait.asked, patient_level=None), tables)
-    if wait.until - now > PATIENT_AT_MOST or not isinstance(there, Placement):
+    # To the minute, as the room was dated before it came free.
+    if wait.until - minute_after(now) > PATIENT_AT_MOST or not isinstance(there, Placement):
         return None
     over = minute_after(wait.until)
     return ReservedRoom(Reservation(job.key, over, over, there, ()), wait.asked, alone)

@@ -43,18 +43,25 @@ def aged_at(job: TrainingJob) -> datetime | None:
 
 
 def ends_that_count(
-    job: TrainingJob, cluster: Cluster, ends: tuple[ExpectedEnd, ...], terms: JobTerms, now: datetime
+    job: TrainingJob,
+    cluster: Cluster,
+    ends: tuple[ExpectedEnd, ...],
+    terms: JobTerms,
+    now: datetime,
+    *,
+    waits: timedelta = timedelta(),
 ) -> tuple[ExpectedEnd, ...]:
     """The ends by which room is searched for a job. Declarations count for nothing for one that has waited long, where
     a job that got its GPUs meanwhile runs longer than is allowed for: such ends move its room to and fro between
-    domains, so that it comes free in none. What the job was told before stays while it may hold."""
+    domains, so that it comes free in none. What the job was told before stays while it may hold: it starts that long
+    after its room is free (`waits`)."""
     aged = aged_at(job)
     if aged is not None and aged <= now:
         wrong = (end for end in ends if end.is_late and _is_wrong(terms.by_job[end.job], now))
         is_misled = any(begun(cluster.jobs[end.job], now) >= aged - AGED for end in wrong)
         ends = tuple(end for end in ends if terms.by_job[end.job].is_forced(end)) if is_misled else ends
     told = job.status.pending.estimated_start if job.status.pending is not None else None
-    return ends if told is None else _as_told(ends, moment(told))
+    return ends if told is None else _as_told(ends, moment(told) - waits)
 
 
 def ends_may_change_at(ends: Sequence[ExpectedEnd], terms: JobTerms, now: datetime) -> Iterator[datetime]:
