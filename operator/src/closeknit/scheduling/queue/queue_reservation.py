@@ -129,8 +129,9 @@ class QueueReservation:
         self._now = now.astimezone(UTC).replace(microsecond=0)  # as statuses date a booking
         self._fitting: dict[RequestShape, tuple[Cluster, bool]] = {}
         """Patient shapes that were asked for, the last cluster in which they were, and whether they fit there."""
-        self._patient: list[PatientAhead] = []
-        """Jobs of this walk that fit once their patience is over, and for which nothing is kept."""
+        self._patient: dict[RequestShape, PatientAhead] = {}
+        """Jobs of this walk that fit once their patience is over, and for which nothing is kept: of each shape that
+        which is over last."""
         self._hopeless: dict[RequestShape, Domain] = {}
         """Shapes that fit nowhere in this empty copy of the cluster; a job without some devices may have another."""
         self._ends_of: Cluster | None = None
@@ -176,7 +177,12 @@ class QueueReservation:
         if is_patient(refusal) and shape in self._fitting and self._fits(shape, cluster):
             wait = patient_wait(job, shape.request, cluster, self._tables, self._now)
             if wait is not None:
-                self._patient.append(PatientAhead(job, wait, cluster))
+                self._note_patient(shape, PatientAhead(job, wait, cluster))
+
+    def _note_patient(self, shape: RequestShape, job: PatientAhead) -> None:
+        known = self._patient.get(shape)
+        if known is None or known.over < job.over:
+            self._patient[shape] = job
 
     def _fits(self, shape: RequestShape, cluster: Cluster) -> bool:
         """Whether a patient gang fits by now, at another level than it prefers."""
@@ -202,7 +208,7 @@ class QueueReservation:
             return
         found = self._room_of(case.job, shape, alone, is_trial=is_trial)
         if isinstance(found, PatientAhead):
-            self._patient.append(found)
+            self._note_patient(shape, found)
         elif found is not None and self._leaves_turns(case, found):
             self._keep(found.moved(self._known(found.reservation)))
         self.is_open = self.room is None and len(self.searches) < TRIED
@@ -213,7 +219,7 @@ class QueueReservation:
         aged = aged_at(case.job)
         if is_kept_for(case.place) or (aged is not None and aged <= self._now):
             return True
-        return all(each.gets_room_beside(room, self._tables) for each in self._patient)
+        return all(each.gets_room_beside(room, self._tables) for each in self._patient.values())
 
     def _room_of(
         self, job: TrainingJob, shape: RequestShape, alone: Cluster, *, is_trial: bool

@@ -10,7 +10,7 @@ is anything for a gang that gives way.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from closeknit.api.names import HOST_LEVEL
@@ -25,7 +25,7 @@ from closeknit.placement.refusals.ideal import could_place, ideal_gb_s
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.reservation.backfill import ReservedRoom
-from closeknit.scheduling.reservation.expected_ends import ExpectedEnd
+from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, run_time
 from closeknit.scheduling.reservation.reserve import minute_after
 
 _LITTLE = 0.1  # of the bandwidth in one machine
@@ -183,6 +183,12 @@ class PatientAhead(NamedTuple):
     wait: PatientWait
     then: Cluster
     """Where it fits, once its patience is over."""
+
+    @property
+    def over(self) -> datetime:
+        """When it is over, by what it declares."""
+        lasts = run_time(self.job.spec)
+        return datetime.max.replace(tzinfo=UTC) if lasts is None else self.wait.until + lasts
 
     def gets_room_beside(self, room: ReservedRoom, tables: Tables) -> bool:
         """Whether it starts then though this is kept for another: it ends before, or fits beside."""
