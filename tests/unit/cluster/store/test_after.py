@@ -259,6 +259,18 @@ def test_a_cluster_without_some_jobs_follows_what_happens_to_others(
     assert found.after(again) == built.after(again)
 
 
+def test_a_job_that_is_gone_and_comes_back_as_it_was_ends_with_it() -> None:
+    """Its object is the same, and its booking another."""
+    job = JobKey("team-b", "other")
+    stored = change(parsed(training_job("other", placement=booked(("a", [0, 1])))))
+    before = everything(*map(node, NODES), *map(node_topology, NODES)).at(NOON).after([stored])
+    now = before.after([replace(stored, new=None)]).after([stored])
+    found = released_like(Future(frozenset([job]), released(before, [job])), now.since(before), [job], at_most=8)
+    assert found is not None
+    assert found == released(now, [job])
+    assert found.booking_of(job) is None
+
+
 def test_a_claim_that_a_job_gets_meanwhile_ends_with_it() -> None:
     job, name = JobKey("team-b", "train"), "train-a1-worker-00000"
     claim = resource_claim(name, ("b", 1), namespace="team-b", job="train")

@@ -120,8 +120,8 @@ def released_like(known: Future, changes: ClusterChanges, jobs: Collection[JobKe
     have changed since: each costs what the release of a share does.
 
     What has changed since is followed, a quarter of the work or less (docs/decisions/0006). Jobs with another object,
-    Pods or claims than then are taken from now and released again, and so are those with Pods on nodes that have
-    changed: whether such a Pod counts rests on its node.
+    booking, Pods or claims than then are taken from now and released again, and so are those with Pods on nodes that
+    have changed: whether such a Pod counts rests on its node.
     """
     before, now = changes.before, changes.now
     again = [
@@ -129,6 +129,7 @@ def released_like(known: Future, changes: ClusterChanges, jobs: Collection[JobKe
         for job in known.ended
         if job not in jobs
         or before.jobs.get(job) is not now.jobs.get(job)
+        or before.booking_of(job) is not now.booking_of(job)
         or before.pods_of(job) is not now.pods_of(job)
         or before.claims_of(job) is not now.claims_of(job)
         or any(pod.place in changes.nodes for pod in now.pods_of(job))
