@@ -62,7 +62,7 @@ from closeknit.scheduling.reservation.reserve import (
     waits_for_room,
 )
 
-# Jobs for which room is searched until one has a reservation: a search may come to nothing.
+# Searches after which room is searched for no other job: each may come to nothing, and a patient job has up to three.
 TRIED = 3
 # Shapes of one walk that are asked for on the empty cluster: some dozens, as honest queues have.
 MOST_HOPELESS = 32
