@@ -13,7 +13,7 @@ from closeknit.lifecycle.writes.answers import NOTHING
 from closeknit.lifecycle.writes.dropped_fields import without_unkept
 from closeknit.lifecycle.writes.plan import Plan, Telling
 from closeknit.placement.gang.cache import Tables
-from closeknit.scheduling.memo.follow_inputs import FollowInputs, moved_nodes, unchanged
+from closeknit.scheduling.memo.follow_inputs import FollowInputs, SceneChanges, unchanged
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.message_rate import ToldWords, WantedWords, allot
 from closeknit.scheduling.queue.entries import QueueEntry, Schedule
@@ -44,22 +44,16 @@ def decide(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> D
     plans: list[Plan] = []
     known: dict[QueueEntry, FollowInputs] = {}
     moments = [] if verdicts.wake_at is None else [verdicts.wake_at]
-    are_same = (
-        before is not None
-        and cluster.claims is before.claims
-        and cluster.nodes is before.nodes
-        and cluster.devices.is_same(before.devices)
-        and cluster.has_volumes_like(before)
-    )
+    changes = SceneChanges.of(cluster, before)
+    are_none = changes.are_none
     # What a gang lacks rests on what joins the nodes, too, and that hardly ever changes.
     stands = before is None or cluster.joins_like(before)
     last_of = (memory.followed if stands else dict[QueueEntry, FollowInputs]()).get
-    moved = moved_nodes(cluster, before)
     made: list[tuple[QueueEntry, Plan, datetime]] = []
     wanted: list[WantedWords] = []
     for entry in verdicts.entries:
         last = last_of(entry)
-        if last is not None and ((are_same and last.is_quiet) or last.stands(entry, cluster, before, now, moved)):
+        if last is not None and ((are_none and last.is_quiet) or last.stands(entry, changes, now)):
             known[entry] = last
             if last.wake_at is not None:
                 moments.append(last.wake_at)

@@ -1,5 +1,7 @@
 """When running jobs are expected to end."""
 
+import random
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,14 +11,15 @@ from hypothesis import strategies as st
 
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
+from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.objects.node_objects import PriorityClass
-from closeknit.cluster.store.watched_kinds import change, from_document
+from closeknit.cluster.store.watched_kinds import ObjectChange, change, from_document
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.reservation import expected_ends
-from closeknit.scheduling.reservation.expected_ends import EndTerms, JobTerms, end_terms
+from closeknit.scheduling.reservation.expected_ends import EndTerms, JobTerms, KnownEnds, end_terms, terms_of
 from closeknit.scheduling.reservation.reserve import ends_may_change_at
 from closeknit.scheduling.schedule import schedule
-from scenarios.manifests import booked, condition, training_job
+from scenarios.manifests import booked, condition, training_job, uuids, worker
 from scenarios.story import NOW, Story, plugin_node
 
 BOOKED = "2026-11-21T09:00:00Z"  # an hour before NOW
@@ -164,6 +167,58 @@ def test_what_is_remembered_of_ends_changes_none() -> None:
         story.pass_time(601)
         if step == 20:
             story.edit_job("runs-2", suspend=True)
+
+
+def in_any_state(name: str, chance: random.Random) -> TrainingJob:
+    """It waits, runs, has its GPUs from now on, or is suspended; and says how long it runs, or does not."""
+    said: list[dict[str, Any]] = [
+        {},
+        {"expectedDuration": f"{chance.randrange(1, 300)}m"},
+        {"activeDeadlineSeconds": chance.randrange(1, 9999)},
+    ]
+    spec: dict[str, Any] = {"gpus": 8, **chance.choice(said), **chance.choice(said), "suspend": chance.random() < 0.3}
+    status: dict[str, Any] = {}
+    if chance.random() < 0.7:
+        status["placement"] = booked(("gpu-1", range(8)))
+        status |= chance.choice([{}, {"startTime": BOOKED}])
+    ended = {"number": 1, "reason": "NodeLost", "charged": False, "ended": before(NOW, 7200 + chance.randrange(7200))}
+    status |= chance.choice([{}, {"attempts": [ended]}])
+    made = from_document(training_job(name, spec=spec, **status))
+    assert isinstance(made, TrainingJob)
+    return made
+
+
+def before(now: datetime, seconds: int) -> str:
+    return (now - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_is_remembered_of_any_jobs_changes_no_end(seed: int) -> None:
+    """Jobs come, change and go, and so do their Pods; the clock is set back now and then."""
+    chance = random.Random(seed)  # noqa: S311 - a test that can be repeated
+    cluster, now = Cluster.empty(), NOW
+    terms, known = JobTerms(), KnownEnds()
+    for _ in range(60):
+        changes: list[ObjectChange] = []
+        for name in chance.sample("abcdef", chance.randrange(3)):
+            if name in {key.name for key in cluster.jobs} and chance.random() < 0.2:
+                changes.append(replace(change(cluster.jobs[JobKey("team-b", name)]), new=None))
+                continue
+            changes.append(change(in_any_state(name, chance)))
+        for name in chance.sample("abcdef", chance.randrange(2)):
+            phase = chance.choice(["Running", "Succeeded"])
+            pod = from_document(
+                {**worker(name, 0, node="gpu-1", gpus=uuids("gpu-1", *range(8))), "status": {"phase": phase}}
+            )
+            assert pod is not None
+            changes.append(change(pod))
+        cluster = cluster.after(changes)
+        now += timedelta(seconds=chance.choice([0, 1, 60, 601, 7200, -90]))
+        terms = terms_of(cluster, now, terms)
+        known = expected_ends.expected_ends(cluster, now, terms, known)
+        fresh = terms_of(cluster, now, JobTerms())
+        assert terms.by_job == fresh.by_job
+        assert known.ends == expected_ends.expected_ends(cluster, now, fresh, KnownEnds()).ends
 
 
 def test_no_decision_is_due_at_once_where_an_end_moves_within_a_second() -> None:

@@ -5,7 +5,12 @@ from itertools import chain, compress, repeat
 from operator import is_not
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from immutables import Map
+
 from closeknit.cluster.immutable.table import Reader, Table
+
+# Versions of the jobs are compared by five rooms of one decision, and those of the nodes by three.
+_KEPT = 4
 
 K = TypeVar("K")
 V = TypeVar("V", bound=Reader)
@@ -19,6 +24,16 @@ class Difference(NamedTuple, Generic[K]):
     gone: Collection[K] = ()
 
 
+class _Recent:
+    """The last pairs of tables that cannot change, with what differs. They hold their tables, so that no other one gets
+    the identity of such a table; and they are replaced as a whole, for two threads compare."""
+
+    pairs: tuple[tuple[Any, Any, Difference[Any]], ...] = ()
+
+
+_RECENT = _Recent()
+
+
 def difference(before: Mapping[K, Any], now: Mapping[K, Any]) -> Difference[K]:
     """The keys whose values are other objects.
 
@@ -27,6 +42,18 @@ def difference(before: Mapping[K, Any], now: Mapping[K, Any]) -> Difference[K]:
     """
     if now is before:
         return Difference()
+    if not (isinstance(before, Map) and isinstance(now, Map)):
+        return _compared(before, now)
+    recent = _RECENT.pairs
+    for was, there, known in recent:
+        if was is before and there is now:
+            return known
+    found = _compared(before, now)
+    _RECENT.pairs = (*recent[1 - _KEPT :], (before, now, found))
+    return found
+
+
+def _compared(before: Mapping[K, Any], now: Mapping[K, Any]) -> Difference[K]:
     aside = compress(now, map(is_not, now.values(), chain(before.values(), repeat(before))))
     stored = [key for key in aside if before.get(key) is not now[key]]
     added = sum(key not in before for key in stored)

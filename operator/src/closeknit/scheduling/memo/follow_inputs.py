@@ -15,6 +15,42 @@ from closeknit.scheduling.queue.entries import QueueEntry
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class SceneChanges:
+    """What besides the jobs themselves has changed since the decision before: compared once, for thousands of jobs."""
+
+    cluster: Cluster
+    before: Cluster | None
+    """The cluster of the decision before, with the same joining the nodes; None without one."""
+    moved: frozenset[str]
+    """The nodes with another view; none where there is nothing to compare with."""
+    are_claims_same: bool
+    are_volumes_same: bool
+    are_reports_same: bool
+    """Of the GPUs that Pods have got."""
+
+    @classmethod
+    def of(cls, cluster: Cluster, before: Cluster | None) -> "SceneChanges":
+        """Of this cluster; `before` is that of the decision before."""
+        if before is None:
+            return cls(cluster, None, frozenset(), False, False, False)
+        changed = difference(before.nodes, cluster.nodes)
+        return cls(
+            cluster,
+            before,
+            frozenset([*changed.stored, *changed.gone]),
+            are_claims_same=cluster.claims is before.claims,
+            are_volumes_same=cluster.has_volumes_like(before),
+            are_reports_same=cluster.devices.is_same(before.devices),
+        )
+
+    @property
+    def are_none(self) -> bool:
+        """Whether all of this is as it was."""
+        is_same = self.are_claims_same and self.are_volumes_same and self.are_reports_same
+        return self.before is not None and is_same and not self.moved
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class FollowInputs:
     """The inputs that `follow` read for one job besides its QueueEntry, which stands for job, Pods, answers and
     verdict."""
@@ -35,28 +71,26 @@ class FollowInputs:
     since: datetime | None = None
     """For a waiting job: since when its message is the same, written or not."""
 
-    def stands(
-        self, entry: QueueEntry, cluster: Cluster, before: Cluster | None, now: datetime, moved: frozenset[str] | None
-    ) -> bool:
-        """Whether following the job now would read the same. `before` is the Cluster that it was read from, with the
-        same joining the nodes; `moved`: the nodes with another view since, None where that is not known."""
+    def stands(self, entry: QueueEntry, changes: SceneChanges, now: datetime) -> bool:
+        """Whether following the job now would read the same as in the decision before."""
         if self.wake_at is not None and self.wake_at <= now:
             return False
-        if moved is None or not moved.isdisjoint(self.nodes):
+        cluster, before = changes.cluster, changes.before
+        if before is None or not changes.moved.isdisjoint(self.nodes):
             nodes = cluster.nodes
             if any(nodes.get(name) is not view for name, view in zip(self.nodes, self.views, strict=True)):
                 return False
         if not isinstance(entry.verdict, Keep):
             return True
-        if (before is None or cluster.claims is not before.claims) and cluster.claims_of(entry.key) != self.claims:
+        if not changes.are_claims_same and cluster.claims_of(entry.key) != self.claims:
             return False
-        if _waits_for_volumes(entry) and (before is None or not cluster.has_volumes_like(before)):
+        if not changes.are_volumes_same and _waits_for_volumes(entry):
             return False
         if not (self.is_unverified or self.is_watched):
             return True
         if before is None:
             return False
-        if cluster.devices.is_same(before.devices):
+        if changes.are_reports_same:
             return True
         if self.is_unverified and _told(entry, cluster) != _told(entry, before):
             return False
@@ -75,14 +109,6 @@ def _nodes(entry: QueueEntry) -> Iterator[str]:
 def _waits_for_volumes(entry: QueueEntry) -> bool:
     """Whether claims may yet be bound for its Pods."""
     return entry.volumes is not NO_VOLUMES and any(not pod.node for pod in entry.pods)
-
-
-def moved_nodes(cluster: Cluster, before: Cluster | None) -> frozenset[str] | None:
-    """The nodes with other views than `before`; None where there is nothing to compare with."""
-    if before is None:
-        return None
-    changed = difference(before.nodes, cluster.nodes)
-    return frozenset([*changed.stored, *changed.gone])
 
 
 def unchanged(

@@ -90,6 +90,7 @@ class Standing:
         preemptions, budget = self._preemptions, self._questions.budget
         holders, awaited, may_search = preemptions.holders, preemptions.by_victim, preemptions.may_search
         is_lower = self._lowest != self._lowest_before
+        is_full, are_spares = budget.is_full, preemptions.are_spares
         for known in self._queue:
             if not isinstance(known, QueueEntry):
                 return known
@@ -119,11 +120,16 @@ class Standing:
                 budget.leave(known.place)  # a job without GPUs, of which no policy says more
                 passed.append(known)
                 continue
-            if budget.is_full and known.is_refused and not is_kept_for(known.place):
+            if is_full and known.is_refused and not is_kept_for(known.place):
                 budget.leave(known.place)  # as `left_for_the_next` would have it
                 passed.append(noted(known, self._questions.not_asked(shape)))
                 continue
-            is_open = shape is not None and isinstance(known.verdict, Wait) and self._may_get_less(known, shape, room)
+            is_open = (
+                (are_spares or known.job.spec.elastic is not None)
+                and shape is not None
+                and isinstance(known.verdict, Wait)
+                and self._may_get_less(known, shape, room)
+            )
             is_answered = (known.is_settled and not is_open) and (
                 shape is None
                 or refusal(shape, room) is known.verdict

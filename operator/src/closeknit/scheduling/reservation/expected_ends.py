@@ -157,9 +157,15 @@ class JobTerms(NamedTuple):
     """These jobs."""
     by_job: Mapping[JobKey, EndTerms] = {}
     ending: Mapping[JobKey, EndTerms] = {}
-    """Of those that may say something of their ends."""
+    """Of those that may say something of their ends; the very same object while none of them changes."""
     undated: Collection[JobKey] = ()
     """Those that count from the moment of the decision."""
+    leaving: Collection[JobKey] = ()
+    """Those that are over, suspended or being deleted."""
+    since: Mapping[JobKey, EndTerms] = {}
+    """The `ending` before this one."""
+    moved: Collection[JobKey] = ()
+    """Those with other terms than in `since`."""
 
 
 def terms_of(cluster: Cluster, now: datetime, known: JobTerms) -> JobTerms:
@@ -167,17 +173,26 @@ def terms_of(cluster: Cluster, now: datetime, known: JobTerms) -> JobTerms:
     if known.jobs is cluster.jobs and not known.undated:
         return known
     changed = difference(known.jobs, cluster.jobs)
-    by_job, ending = dict(known.by_job), dict(known.ending)
+    by_job = dict(known.by_job)
     for key in changed.gone:
         del by_job[key]
-        ending.pop(key, None)
+    moved = [key for key in changed.gone if key in known.ending]
+    new: dict[JobKey, EndTerms] = {}
     for key in {*changed.stored, *known.undated}.difference(changed.gone):
         by_job[key] = said = end_terms(cluster.jobs[key], now)
-        ending.pop(key, None)
         if said.is_leaving or said.declared or said.due:
-            ending[key] = said
+            new[key] = said
+        elif key in known.ending:
+            moved.append(key)
+    if not moved and not new:
+        return known._replace(jobs=cluster.jobs, by_job=by_job)
+    ending = dict(known.ending)
+    for key in moved:
+        del ending[key]
+    ending |= new
     undated = [key for key, said in ending.items() if said.is_from_now]
-    return JobTerms(cluster.jobs, by_job, ending, undated)
+    leaving = [key for key, said in ending.items() if said.is_leaving]
+    return JobTerms(cluster.jobs, by_job, ending, undated, leaving, known.ending, (*moved, *new))
 
 
 class KnownEnds(NamedTuple):
@@ -187,34 +202,42 @@ class KnownEnds(NamedTuple):
     """Of all jobs that hold GPUs and say how long, and of those whose Pods are going; soonest first."""
     by_job: Mapping[JobKey, DatedEnd] = {}
     """Of those that hold GPUs."""
+    going: tuple[ExpectedEnd, ...] = ()
+    """Of those whose Pods are going."""
+    ending: Mapping[JobKey, EndTerms] = {}
+    """By these terms."""
     now: datetime | None = None
     """The moment of that decision."""
+    until: datetime | None = None
+    """Until when all of them hold, this moment excluded; None: for ever."""
 
 
 def expected_ends(cluster: Cluster, now: datetime, terms: JobTerms, known: KnownEnds) -> KnownEnds:
     """The ends in this cluster; `known` are those of the decision before. An end that holds on is not worked out again:
     a thousand jobs may declare, and every event asks for all of their ends."""
-    before = known.by_job if known.now is not None and known.now <= now else {}
-    by_job: dict[JobKey, DatedEnd] = {}
-    found: list[ExpectedEnd] = []
-    is_new = False
-    for key, said in terms.ending.items():
-        if said.is_leaving:
-            if (end := _going(key, cluster, now)) is not None:
-                found.append(end)
-                is_new = True
-            continue
-        dated = before.get(key)
-        if dated is None or dated.terms is not said or not (dated.until is None or now < dated.until):
-            if cluster.booking_of(key) is None:
-                continue
-            dated, is_new = said.dated_end(now), True
-        by_job[key] = dated
-        if dated.end is not None:
-            found.append(dated.end)
-    if not is_new and len(by_job) == len(before) and len(found) == len(known.ends):
-        return known._replace(now=now)
-    return KnownEnds(tuple(sorted(found)), by_job, now)
+    if known.now is None or now < known.now:
+        known = KnownEnds()
+    again: set[JobKey] = set()
+    if terms.ending is not known.ending:
+        again.update(terms.moved if terms.since is known.ending else (*known.by_job, *terms.ending))
+    if known.until is not None and known.until <= now:
+        again.update(key for key, dated in known.by_job.items() if dated.until is not None and dated.until <= now)
+    going = tuple(end for key in terms.leaving if (end := _going(key, cluster, now)) is not None)
+    if not again and going == known.going:
+        return known._replace(ending=terms.ending, now=now)
+    by_job = dict(known.by_job)
+    new = list(going)
+    for key in again:
+        by_job.pop(key, None)
+        said = terms.ending.get(key)
+        if said is not None and not said.is_leaving and cluster.booking_of(key) is not None:
+            by_job[key] = dated = said.dated_end(now)
+            new += [] if dated.end is None else [dated.end]
+    past = again.union(end.job for end in known.going)
+    # Nearly in order, so that to sort them costs little.
+    ends = sorted([*(end for end in known.ends if end.job not in past), *new])
+    until = min((dated.until for dated in by_job.values() if dated.until is not None), default=None)
+    return KnownEnds(tuple(ends), by_job, going, terms.ending, now, until)
 
 
 def silent_jobs(cluster: Cluster, now: datetime, known: tuple[ExpectedEnd, ...]) -> tuple[JobKey, ...]:

@@ -10,6 +10,7 @@ much longer than it declared: nobody who comes later moves that room.
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
+from operator import attrgetter
 
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
@@ -89,7 +90,7 @@ def in_turn(
 ) -> Sequence[Sequence[JobKey]]:
     """The jobs whose GPUs are taken for free one moment after the other: for a job that has waited long, also those
     that do not say when they end."""
-    order: list[Sequence[JobKey]] = [[end.job for end in same] for _, same in groupby(ends, key=lambda end: end.at)]
+    order: list[Sequence[JobKey]] = [[end.job for end in same] for _, same in groupby(ends, attrgetter("at"))]
     if is_aged:
         order += [[job] for job in silent_jobs(cluster, now, tuple(ends))]
     return order
@@ -98,7 +99,7 @@ def in_turn(
 def reservation_of(job: TrainingJob, cluster: Cluster, ends: Sequence[ExpectedEnd], found: EarliestFit) -> Reservation:
     """The reservation of a job that fits once some in `cluster` have ended."""
     over = frozenset(found.ended)
-    by_job = {end.job: end for end in ends if end.job in over}
+    by_job = {end.job: end for end in ends[: len(over)]}  # they end first
     nodes = {share.node for share in found.placement.shares}
     awaits = tuple(each for each in found.ended if _is_on(each, nodes, cluster)) or found.ended[-1:]
     late = tuple(each for each in awaits if each in by_job and by_job[each].is_late)
