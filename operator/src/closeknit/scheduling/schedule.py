@@ -133,7 +133,7 @@ def schedule(
         reservations=tuple(reserving.reservations),
         reservation_until=reserving.wake_at,
         searches=tuple(reserving.searches),
-        behind=reserving.behind,
+        behind=reserving.behind.by_key,
         terms=reserving.terms,
         ends=reserving.known_ends,
         templates=templates,

@@ -23,8 +23,9 @@ from closeknit.scheduling.policy.policy_context import Walk
 from closeknit.scheduling.policy.spares import with_spares
 from closeknit.scheduling.queue.admitted_needs import counts_until
 from closeknit.scheduling.queue.entries import NOT_ASKED, BehindKey, Case, Outcome, RequestShape, is_kept_for
-from closeknit.scheduling.queue.queue_reservation import Ask, behind_key
+from closeknit.scheduling.queue.queue_reservation import Ask
 from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.queue.waits_behind import behind_key
 from closeknit.scheduling.reservation.patience import asked_again_at
 
 

@@ -12,30 +12,27 @@ from typing import NamedTuple, Protocol
 
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
-from closeknit.api.reasons import PendingReason
 from closeknit.cluster.booking.pod_needs import PodNeeds, pod_needs
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.forest.domain import Domain
-from closeknit.lifecycle.reserved_words import behind_reservation
 from closeknit.lifecycle.restart.lemons import Lemon
 from closeknit.lifecycle.status.pauses import is_between
-from closeknit.lifecycle.verdict import Refusal, Reservation, Reserve, Wait, WaitCause
+from closeknit.lifecycle.verdict import Refusal, Reservation, Reserve, Wait
 from closeknit.lifecycle.writes.answers import Answers
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.refusals.ideal import could_place
 from closeknit.placement.values.placement import Placement, Share
 from closeknit.scheduling.queue.entries import (
-    AskedBehind,
     BehindKey,
     Case,
     QueueEntry,
     RequestShape,
     RoomSearch,
     Schedule,
-    WaitBehind,
     is_kept_for,
 )
 from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.queue.waits_behind import WaitsBehind
 from closeknit.scheduling.reservation.backfill import ReservedRoom
 from closeknit.scheduling.reservation.earliest import earliest_fit
 from closeknit.scheduling.reservation.expected_ends import ExpectedEnd, began_alike, expected_ends, terms_of
@@ -112,21 +109,16 @@ class QueueReservation:
         """All that has been kept on this walk: another placement where somebody passed."""
         self._told: Reservation | None = None
         """What its job is told instead of `room`, while a job on trial has moved that."""
-        self.behind: dict[BehindKey, WaitBehind] = {}
-        """Jobs that fit and wait, as far as their shape and declaration tell."""
-        self._stands: tuple[Reservation | None, Reservation | None, bool] = None, None, False
-        """A reservation of the last decision, the one now, and whether waits behind the one stand."""
-        self._behind_by: dict[AskedBehind, WaitBehind] = {}
-        """The last of those that ask the same, on this walk."""
         self.terms = last.terms
         """What the jobs say of their ends."""
         self.wake_at: datetime | None = None
         """When a reservation may change though nothing has changed."""
         self._may_keep_room = may_keep_room
-        self._lemons = lemons
         self._last = last
         self._tables = tables
         self._now = now.astimezone(UTC).replace(microsecond=0)  # as statuses date a booking
+        self.behind = WaitsBehind(last, self._now, lemons)
+        """Jobs that fit and wait."""
         self._fitting: dict[RequestShape, tuple[Cluster, bool]] = {}
         """Patient shapes that were asked for, the last cluster in which they were, and whether they fit there."""
         self._patient: dict[RequestShape, PatientAhead] = {}
@@ -307,28 +299,8 @@ class QueueReservation:
             self.wake_at = whole if whole == first else whole + timedelta(seconds=1)
 
     def known_wait(self, case: Case, key: BehindKey, room: Room) -> Wait | None:
-        """The wait of a job behind the reservation, where it is known from one that asks the same and does not end
-        before the reservation either: only their words differ, which tell what each declares."""
-        kept = self.current
-        if kept is None:
-            return None
-        found = self.behind.get(key)
-        if found is not None and found.freed is room.freed and found.reservation is kept:
-            return found.wait
-        before = self._last.behind.get(key)
-        if before is not None and not (self._is_as(before.reservation, kept) and before.lemons == self._lemons()):
-            before = None
-        other = self._behind_by.get(key.asked)
-        is_known = other is not None and other.freed is room.freed and other.reservation is kept
-        if not (is_known and self._waits_like(case, kept)) and (before is None or before.scene is not room.scene):
-            return None
-        return self._note_wait(key, room, kept, self._wait(case, kept) if before is None else before.wait)
-
-    def _is_as(self, before: Reservation, kept: Reservation) -> bool:
-        """Whether waits behind the reservation before stand; nearly all of one walk are behind one."""
-        if self._stands[0] is not before or self._stands[1] is not kept:
-            self._stands = before, kept, kept.lets_pass_no_more_than(before)
-        return self._stands[2]
+        """The wait of a job behind the reservation, where it is known from one that asks for the same."""
+        return None if self.room is None else self.behind.known(case, key, room, self.room)
 
     def makes_room_for(self, job: TrainingJob, answer: Placement) -> bool:
         """Whether a job may certainly take this: nothing of it is kept for another, or it ends before."""
@@ -384,24 +356,8 @@ class QueueReservation:
 
     def wait(self, case: Case, key: BehindKey | None, room: Room) -> Wait:
         """The wait of a job that may not pass; all of its `key` wait so, None where it is like no other."""
-        kept = self.current
-        assert kept is not None  # noqa: S101 - it waits behind it, for the type checker
-        found = self._wait(case, kept)
-        return found if key is None else self._note_wait(key, room, kept, found)
-
-    def _wait(self, case: Case, kept: Reservation) -> Wait:
-        words = behind_reservation(case.key.namespace, case.job.spec, kept)
-        return Wait(Refusal(WaitCause.REFUSED, PendingReason.BEHIND_RESERVATION, words))
-
-    def _note_wait(self, key: BehindKey, room: Room, kept: Reservation, wait: Wait) -> Wait:
-        noted = WaitBehind(room.scene, room.freed, kept, self._lemons(), wait)
-        self.behind[key] = self._behind_by[key.asked] = noted
-        return wait
-
-    def _waits_like(self, case: Case, kept: Reservation) -> bool:
-        """Whether a job waits like others that ask the same: it does not end before, and nothing is kept for it."""
-        assert self.room is not None  # noqa: S101 - `kept` is of it, for the type checker
-        return case.key != kept.job and not self.room.ends_before(case.job.spec, None, self._now)
+        assert self.room is not None  # noqa: S101 - it waits behind it, for the type checker
+        return self.behind.wait(case, key, room, self.room.reservation)
 
     def withdraw(self, job: JobKey) -> None:
         """The job gets its GPUs otherwise, so that none need be kept for it."""
@@ -499,13 +455,6 @@ class MayKeepRoom(Protocol):
     def __call__(self, job: TrainingJob, answers: Answers, *, is_trial: bool) -> bool:
         """`is_trial`: while others are tried that it refused before."""
         ...
-
-
-def behind_key(case: Case, shape: RequestShape, *, is_whole: bool) -> BehindKey:
-    """The key of a job that asks for this; `is_whole`: and takes it in one machine alone."""
-    spec = case.job.spec
-    asked = AskedBehind(shape, is_whole, case.volumes.choices)
-    return BehindKey(asked, case.key.namespace, (spec.expected_duration, spec.active_deadline_seconds))
 
 
 def _starts_at(job: TrainingJob, search: RoomSearch) -> datetime | None:
