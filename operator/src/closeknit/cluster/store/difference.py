@@ -26,7 +26,7 @@ class Difference(NamedTuple, Generic[K]):
 
 class _Recent:
     """The last pairs of tables that cannot change, with what differs. They hold their tables, so that no other one gets
-    the identity of such a table; and they are replaced as a whole, for two threads compare."""
+    the identity of such a table; and they are replaced as a whole, so that threads may compare at once."""
 
     pairs: tuple[tuple[Any, Any, Difference[Any]], ...] = ()
 

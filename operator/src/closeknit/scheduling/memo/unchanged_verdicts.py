@@ -124,6 +124,7 @@ class Standing:
                 budget.leave(known.place)  # as `left_for_the_next` would have it
                 passed.append(noted(known, self._questions.not_asked(shape)))
                 continue
+            # Most jobs are not elastic, and no spares are there to lend: a call for each is a tenth of the walk.
             is_open = (
                 (are_spares or known.job.spec.elastic is not None)
                 and shape is not None
